@@ -1,0 +1,250 @@
+//! What this edge has sent to one worker and not yet seen a first byte of.
+//!
+//! A first in, first out line: the engine is taken to prefill in the order of dispatch, so the first
+//! byte of one request proves that everything sent before it is prefilled too. Writers hold a short
+//! lock; readers use atomics only, and all that a decision reads lies on one cache line of
+//! [`crate::fleet::Live`]. Numbers read one after the other may stem from two neighbouring events;
+//! every formula here saturates, so that such a pair is merely a moment old.
+//!
+//! A [`Ticket`] that is dropped without [`Ledger::finish`] or [`Ledger::cancel`] stays outstanding
+//! until a later request's first byte clears it: giving it back is the caller's duty.
+
+mod line;
+
+use crate::fleet::{Millis, Report};
+use line::{Entry, Line};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Requests and their uncached tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Outstanding {
+    /// Uncached prompt tokens.
+    pub uncached_tokens: u64,
+    /// Requests.
+    pub requests: u64,
+}
+
+/// Does the answer's first byte come when prefill is done, or with the whole answer?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streaming {
+    /// The first chunk with content ends prefill.
+    Streamed,
+    /// Nothing comes before the end of the answer.
+    Unstreamed,
+}
+
+/// One dispatched request; given back by [`Ledger::finish`] or [`Ledger::cancel`] of the ledger it
+/// came from.
+#[derive(Debug)]
+#[must_use = "a dispatch stays outstanding until its ticket is given back"]
+pub struct Ticket {
+    sequence: u64,
+}
+
+/// The line at the moment a poll is sent, see [`Ledger::mark`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Everything dispatched from here on was sent after the poll.
+    sequence: u64,
+    /// What was outstanding: `own_then` of the report this poll brings.
+    pub outstanding: Outstanding,
+}
+
+/// See the module. The fields down to `unstreamed` are what a decision reads.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Ledger {
+    uncached_tokens: AtomicU64,
+    requests: AtomicU64,
+    since_tokens: AtomicU64,
+    since_requests: AtomicU64,
+    head_tokens: AtomicU64,
+    /// The later of the head's dispatch and the last first byte, [`Millis`].
+    head_since: AtomicU64,
+    unstreamed: AtomicU64,
+    in_flight: AtomicU64,
+    events: AtomicU64,
+    /// Tokens per second; 0 = not measured.
+    speed: AtomicU64,
+    /// Boxed: what the lock guards keeps off the line that decisions read.
+    line: Box<Mutex<Line>>,
+}
+
+impl Ledger {
+    /// Books a request that is being sent to the worker.
+    pub fn dispatch(&self, uncached_tokens: u64, streaming: Streaming, now: Millis) -> Ticket {
+        let mut line = self.line.lock();
+        let sequence = line.next;
+        line.next += 1;
+        line.push(Entry { sequence, uncached_tokens, dispatched: now, streaming });
+        self.in_flight.fetch_add(1, Relaxed);
+        self.events.fetch_add(1, Relaxed);
+        self.publish(&line);
+        Ticket { sequence }
+    }
+
+    /// The first chunk with content came: this request and all sent before it are prefilled.
+    pub fn first_byte(&self, ticket: &Ticket, now: Millis) {
+        let mut line = self.line.lock();
+        if let Some(speed) = line.measure(ticket.sequence, now) {
+            self.speed.store(speed, Relaxed);
+        }
+        line.clear_through(ticket.sequence);
+        line.last_first_byte = line.last_first_byte.max(now);
+        self.publish(&line);
+    }
+
+    /// The answer is complete. Clears like a first byte if none was seen.
+    pub fn finish(&self, ticket: Ticket, now: Millis) {
+        let mut line = self.line.lock();
+        if line.position(ticket.sequence).is_some() {
+            line.clear_through(ticket.sequence);
+            line.last_first_byte = line.last_first_byte.max(now);
+        }
+        self.end(&line);
+    }
+
+    /// The worker does not compute this request, or nobody waits for it any more: it alone is taken
+    /// back, it proves nothing about those before it.
+    pub fn cancel(&self, ticket: Ticket) {
+        let mut line = self.line.lock();
+        line.remove(ticket.sequence);
+        self.end(&line);
+    }
+
+    /// To be taken when a poll is sent.
+    pub fn mark(&self) -> Mark {
+        let line = self.line.lock();
+        Mark { sequence: line.next, outstanding: line.all.clipped() }
+    }
+
+    /// The report of the poll that was sent at `mark` is what decisions read from now on.
+    pub fn report_published(&self, mark: &Mark) {
+        let mut line = self.line.lock();
+        line.start_report(mark.sequence);
+        self.publish(&line);
+    }
+
+    /// Sent and without a first byte.
+    pub fn outstanding(&self) -> Outstanding {
+        Outstanding {
+            uncached_tokens: self.uncached_tokens.load(Relaxed),
+            requests: self.requests.load(Relaxed),
+        }
+    }
+
+    /// The part of it that was sent after the poll of the last published report.
+    pub fn since_report(&self) -> Outstanding {
+        Outstanding {
+            uncached_tokens: self.since_tokens.load(Relaxed),
+            requests: self.since_requests.load(Relaxed),
+        }
+    }
+
+    /// Requests dispatched and neither finished nor cancelled, with or without a first byte.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// Dispatches and ends so far; a report that stays the same while this moves is frozen.
+    pub fn events(&self) -> u64 {
+        self.events.load(Relaxed)
+    }
+
+    /// Prefill tokens per second by own first bytes; `None` until there are enough of them.
+    ///
+    /// Decayed tokens over decayed milliseconds of streamed requests at the head of the line, each
+    /// from the later of its dispatch and the worker's previous first byte. A ratio of sums, because
+    /// prompts prefilled in one batch answer at once and only together took their time.
+    pub fn measured_speed(&self) -> Option<u64> {
+        Some(self.speed.load(Relaxed)).filter(|&speed| 0 < speed)
+    }
+
+    /// `L`, uncached tokens ahead of a new request: section 10 of the routing rules.
+    ///
+    /// `speed` in tokens per second (`None`: the head of the line has made no progress), `report` a
+    /// fresh one, `mean_uncached_tokens` what a request is worth where only requests are known.
+    pub fn line(
+        &self,
+        now: Millis,
+        speed: Option<u64>,
+        report: Option<&Report>,
+        mean_uncached_tokens: u64,
+    ) -> u64 {
+        let own = self.uncached_tokens.load(Relaxed).saturating_sub(self.head_progress(now, speed));
+        let Some(report) = report else { return own };
+        let line = own.saturating_add(foreign_work(report, mean_uncached_tokens));
+        if self.unstreamed.load(Relaxed) == 0 {
+            return line;
+        }
+        let Some(waiting) = report.waiting_uncached_tokens else {
+            return line;
+        };
+        let since = self.since_tokens.load(Relaxed);
+        line.min(waiting.saturating_add(since).saturating_add(mean_uncached_tokens))
+    }
+
+    /// Bytes from the start that a decision reads.
+    #[cfg(test)]
+    pub(crate) const READ_BYTES: usize =
+        std::mem::offset_of!(Self, unstreamed) + size_of::<AtomicU64>();
+
+    /// A ledger that stands as a scenario describes it, without the requests behind it.
+    pub(crate) fn standing(outstanding: Outstanding, since_report: Outstanding) -> Self {
+        Self {
+            uncached_tokens: outstanding.uncached_tokens.into(),
+            requests: outstanding.requests.into(),
+            since_tokens: since_report.uncached_tokens.into(),
+            since_requests: since_report.requests.into(),
+            ..Self::default()
+        }
+    }
+
+    fn head_progress(&self, now: Millis, speed: Option<u64>) -> u64 {
+        let head_tokens = self.head_tokens.load(Relaxed);
+        let Some(speed) = speed.filter(|_| 0 < head_tokens) else { return 0 };
+        let elapsed = now.0.saturating_sub(self.head_since.load(Relaxed));
+        tokens_in(elapsed, speed).min(head_tokens)
+    }
+
+    fn end(&self, line: &Line) {
+        self.in_flight.fetch_sub(1, Relaxed);
+        self.events.fetch_add(1, Relaxed);
+        self.publish(line);
+    }
+
+    /// Called with the lock held, so that stores of two events do not mix.
+    fn publish(&self, line: &Line) {
+        let (all, since) = (line.all.clipped(), line.since.clipped());
+        self.uncached_tokens.store(all.uncached_tokens, Relaxed);
+        self.requests.store(all.requests, Relaxed);
+        self.since_tokens.store(since.uncached_tokens, Relaxed);
+        self.since_requests.store(since.requests, Relaxed);
+        self.unstreamed.store(line.unstreamed, Relaxed);
+        let (tokens, since) = line.head();
+        self.head_tokens.store(tokens, Relaxed);
+        self.head_since.store(since.0, Relaxed);
+    }
+}
+
+/// Work at the worker that is not this edge's, tokens.
+fn foreign_work(report: &Report, mean_uncached_tokens: u64) -> u64 {
+    let then = report.own_then;
+    match (report.waiting_uncached_tokens, report.waiting) {
+        (Some(tokens), _) => tokens.saturating_sub(then.uncached_tokens),
+        (None, Some(requests)) => {
+            requests.saturating_sub(then.requests).saturating_mul(mean_uncached_tokens)
+        }
+        (None, None) => 0,
+    }
+}
+
+/// Tokens prefilled in `elapsed_ms` at `speed` tokens per second, rounded down.
+fn tokens_in(elapsed_ms: u64, speed: u64) -> u64 {
+    let tokens = u128::from(elapsed_ms) * u128::from(speed) / 1000;
+    u64::try_from(tokens).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! What is asked: one request, with time, dice and what the index knows given as data.
+
+use crate::fleet::{Fleet, Millis, Slot, Worker};
+use smallvec::SmallVec;
+
+/// What the prefix index says of one worker: it holds this many blocks of the prompt, contiguous
+/// from block 0; at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Whose.
+    pub slot: Slot,
+    /// `matched(worker)` of the rules.
+    pub blocks: u32,
+}
+
+/// A holder in terms of one snapshot and one prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Position in [`Fleet::workers`].
+    pub at: usize,
+    /// Matched blocks, contiguous from block 0.
+    pub blocks: u32,
+    /// Tokens of the prompt the worker would have to compute.
+    pub uncached_tokens: u64,
+}
+
+/// Holdings of one request; most prompts have few owners.
+pub type Holdings = SmallVec<[Holding; 32]>;
+
+/// Translates the index's answer to this snapshot: `matched_tokens = input_tokens * matched /
+/// query_blocks`, rounded down. Workers that left the fleet are dropped. Sorted by position.
+pub fn holdings(
+    fleet: &Fleet,
+    holders: &[Holder],
+    input_tokens: u64,
+    query_blocks: u32,
+) -> Holdings {
+    let mut found: Holdings = holders
+        .iter()
+        .filter(|holder| holder.blocks > 0)
+        .filter_map(|holder| {
+            let matched = u128::from(input_tokens) * u128::from(holder.blocks.min(query_blocks))
+                / u128::from(query_blocks.max(1));
+            let matched = u64::try_from(matched).unwrap_or(u64::MAX);
+            Some(Holding {
+                at: fleet.at(holder.slot)?,
+                blocks: holder.blocks,
+                uncached_tokens: input_tokens.saturating_sub(matched),
+            })
+        })
+        .collect();
+    found.sort_unstable_by_key(|holding| holding.at);
+    found
+}
+
+/// The part of a request that prefill works on.
+#[derive(Clone, Copy, Debug)]
+pub struct Prompt<'a> {
+    /// Prompt tokens, estimated or exact.
+    pub input_tokens: u64,
+    /// Every worker that holds a block of it, sorted by position.
+    pub holdings: &'a [Holding],
+    /// Home key: the prefix key where `min_matched_tokens` are reached, or the hash of an
+    /// affinity header's value.
+    pub home: u64,
+}
+
+/// One request as the decision sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The instant of the decision.
+    pub now: Millis,
+    /// `None`: nothing to match, or a path without a prompt.
+    pub prompt: Option<Prompt<'a>>,
+    /// Workers that already failed this request.
+    pub excluded: &'a [Slot],
+    /// Randomness of this decision.
+    pub dice: u64,
+    /// Counts requests of the model; ties that rotate rotate by it.
+    pub turn: u64,
+    /// EWMA of the uncached tokens at chosen workers, per model; 0 = none yet.
+    pub mean_uncached_tokens: u64,
+}
+
+impl Request<'_> {
+    /// May this request go to `worker`? Healthy and all that, able to prefill, not failed yet.
+    pub fn may_use(&self, worker: &Worker) -> bool {
+        worker.can_prefill() && !self.excluded.contains(&worker.slot) && worker.live.is_routable()
+    }
+
+    /// The fleet of the rules, with positions: the workers this request may go to.
+    pub fn members<'f>(&self, fleet: &'f Fleet) -> impl Iterator<Item = (usize, &'f Worker)> {
+        fleet.workers().iter().enumerate().filter(|(_, worker)| self.may_use(worker))
+    }
+
+    /// Prompt tokens; 0 without a prompt.
+    pub fn input_tokens(&self) -> u64 {
+        self.prompt.map_or(0, |prompt| prompt.input_tokens)
+    }
+
+    /// Tokens the worker at this position would have to compute, without any threshold.
+    pub fn uncached_tokens(&self, at: usize) -> u64 {
+        let Some(prompt) = self.prompt else { return 0 };
+        let holding = prompt.holdings.binary_search_by_key(&at, |holding| holding.at).ok();
+        holding.map_or(prompt.input_tokens, |held| prompt.holdings[held].uncached_tokens)
+    }
+
+    /// `ubar`: what a request is worth where only their number is known, at least 1.
+    pub fn mean_uncached(&self) -> u64 {
+        let mean = self.mean_uncached_tokens;
+        if 0 < mean { mean } else { self.input_tokens().max(1) }
+    }
+}
+
+/// A sequence of random numbers from one `u64` (splitmix64).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        scramble(self.0)
+    }
+
+    /// Uniform in `0..sides` but for a bias of `sides / 2^64`; 0 if there are no sides.
+    pub(crate) fn below(&mut self, sides: u64) -> u64 {
+        (u128::from(self.roll()) * u128::from(sides)).wrapping_shr(64) as u64
+    }
+}
+
+/// The finaliser of splitmix64: every bit of the result depends on every bit of `bits`.
+pub(crate) fn scramble(bits: u64) -> u64 {
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! A decision as data: a fleet, a request and rules written down as JSON, and what comes out.
+//!
+//! The form is that of the decision vectors: candidates are given, so no prompt and no index are
+//! needed. Reading is strict: an unknown key, a candidate that is no worker, a rule that could not
+//! be configured are errors with their names.
+
+mod form;
+mod outcome;
+
+pub use outcome::Outcome;
+
+use crate::decide;
+use crate::decision::Decision;
+use crate::fleet::{Fleet, Millis};
+use crate::request::{Holdings, Prompt, Request};
+use crate::rules::Rules;
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+/// The instant of every scenario's decision; its reports are fresh then.
+const NOW: Millis = Millis(0);
+
+/// Why a text is no scenario.
+#[derive(Debug, Error)]
+pub enum ScenarioError {
+    /// Not JSON.
+    #[error("not JSON: {0}")]
+    Json(#[source] serde_json::Error),
+    /// JSON, but nothing in it.
+    #[error("no scenario in it")]
+    Empty,
+    /// An unknown or missing key, or a value of the wrong kind.
+    #[error("scenario `{name}`: {source}")]
+    Form {
+        /// Which.
+        name: String,
+        /// What serde says, with the key.
+        source: serde_json::Error,
+    },
+    /// A selection this ladder is not.
+    #[error("scenario `{name}`: selection is `{selection}`; only `ladder` can be run")]
+    Selection {
+        /// Which.
+        name: String,
+        /// What it asks for.
+        selection: String,
+    },
+    /// A rule no configuration could have.
+    #[error("scenario `{name}`: {key} {must}")]
+    Rule {
+        /// Which.
+        name: String,
+        /// The rule.
+        key: &'static str,
+        /// What would be valid.
+        must: &'static str,
+    },
+    /// A name that is there twice.
+    #[error("scenario `{name}`: {kind} `{id}` is there twice")]
+    Twice {
+        /// Which.
+        name: String,
+        /// Worker or candidate.
+        kind: &'static str,
+        /// The id.
+        id: String,
+    },
+    /// A candidate that is no worker.
+    #[error("scenario `{name}`: candidate `{id}` is not among the workers")]
+    Stranger {
+        /// Which.
+        name: String,
+        /// The id.
+        id: String,
+    },
+    /// More workers than a fleet can have.
+    #[error("scenario `{name}`: more than {most} workers")]
+    TooLarge {
+        /// Which.
+        name: String,
+        /// The bound.
+        most: u16,
+    },
+    /// An expectation about something that does not come out.
+    #[error("scenario `{name}`: unknown key `{key}` in expect")]
+    Expectation {
+        /// Which.
+        name: String,
+        /// The key.
+        key: String,
+    },
+}
+
+/// One scenario, ready to run.
+#[derive(Debug)]
+pub struct Scenario {
+    name: String,
+    why: String,
+    rules: Rules,
+    fleet: Fleet,
+    holdings: Holdings,
+    input_tokens: u64,
+    expect: Map<String, Value>,
+}
+
+/// Reads one scenario, a JSON list of them, or JSON Lines.
+pub fn read(text: &str) -> Result<Vec<Scenario>, ScenarioError> {
+    let mut scenarios = Vec::new();
+    for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+        match value.map_err(ScenarioError::Json)? {
+            Value::Array(list) => {
+                for value in list {
+                    scenarios.push(form::read(value)?);
+                }
+            }
+            value => scenarios.push(form::read(value)?),
+        }
+    }
+    if scenarios.is_empty() {
+        return Err(ScenarioError::Empty);
+    }
+    Ok(scenarios)
+}
+
+impl Scenario {
+    /// Its name; may be empty.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it shows; may be empty.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Its rules. Without `min_matched_tokens` and `min_match_ratio` if it lists candidates: they are
+    /// over the threshold already.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The workers of the request's model; positions in a [`Decision`] are positions in it.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// What its author expects: names of [`Outcome`]'s fields, and `worker_in`.
+    pub fn expect(&self) -> &Map<String, Value> {
+        &self.expect
+    }
+
+    /// What is asked of the policy.
+    pub fn request(&self) -> Request<'_> {
+        let prompt = Prompt { input_tokens: self.input_tokens, holdings: &self.holdings, home: 0 };
+        Request {
+            now: NOW,
+            prompt: Some(prompt),
+            excluded: &[],
+            dice: 0,
+            turn: 0,
+            mean_uncached_tokens: 0,
+        }
+    }
+
+    /// The decision with its trace; `None`: nobody is routable.
+    pub fn decide(&self) -> Option<Decision> {
+        decide(&self.fleet, &self.request(), &self.rules)
+    }
+
+    /// What comes out, in the words of `expect`.
+    pub fn run(&self) -> Outcome {
+        Outcome::new(&self.name, &self.fleet, self.decide().as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests;
