@@ -1,0 +1,71 @@
+//! The only way to a [`Config`]: one file per group, every problem recorded, values before policy.
+
+mod auth;
+mod edge;
+mod guards;
+mod listeners;
+mod models;
+mod policy;
+mod server;
+mod url;
+mod workers;
+
+use super::node::Node;
+use super::scope::Scope;
+use super::section::Section;
+use super::{Config, ConfigErrors, Overrides};
+use std::path::Path;
+
+/// Checks a tree; also gives every key that was asked for.
+pub(super) fn config(
+    root: &Node,
+    base: &Path,
+    overrides: &Overrides,
+) -> (Result<Config, ConfigErrors>, Vec<String>) {
+    let scope = Scope::new(overrides);
+    let built = build(root, base, &scope);
+    for source in scope.unused_overrides() {
+        scope.problem(&source, "", "does nothing: no model's policy has this setting");
+    }
+    let (verdict, known) = scope.finish();
+    (verdict.map(|()| built), known)
+}
+
+fn build<'a>(root: &'a Node, base: &Path, scope: &'a Scope<'a>) -> Config {
+    let mut top = Section::root(root, scope);
+    let server = server::keys(&mut top);
+    if !top.has("tidegate") {
+        top.problem("tidegate", "is missing: it holds at least `models`");
+    }
+    let mut own = top.section("tidegate");
+    own.refuse("state_file", "is not available in this version; leave it out");
+    let listeners = listeners::traffic(&mut own, base);
+    let admin = listeners::admin(&mut own, &listeners);
+    let common = models::Common {
+        load_reports: guards::load_reports(
+            own.section("load_reports"),
+            &guards::load_reports_default(),
+        ),
+        health: guards::health(own.section("health"), &guards::health_default()),
+        breaker: guards::breaker(own.section("breaker"), &guards::breaker_default()),
+        timeouts: guards::timeouts(own.section("timeouts"), &guards::timeouts_default()),
+        retries: guards::retries(own.section("retries"), &guards::retries_default()),
+        upstream_auth: auth::credentials(own.section("upstream_auth")),
+        base,
+    };
+    Config {
+        pingora: server.yaml,
+        grace_period: server.grace_period,
+        upgrade_sock: server.upgrade_sock,
+        listeners,
+        admin,
+        limits: edge::limits(own.section("limits")),
+        http: edge::http(own.section("http")),
+        shutdown: edge::shutdown(own.section("shutdown")),
+        index: edge::index(own.section("index")),
+        dns_interval: edge::dns_interval(&mut own),
+        access_log: edge::access_log(own.section("access_log")),
+        models: models::models(&mut own, &common),
+        timeouts: common.timeouts,
+    }
+}

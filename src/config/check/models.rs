@@ -1,0 +1,112 @@
+//! `models:`.
+
+use super::{auth, guards, policy, workers};
+use crate::config::kinds::{tally, text};
+use crate::config::section::Section;
+use crate::config::{Breaker, Health, LoadReports, Model, Retries, Timeouts, UpstreamAuth};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+const MOST_MODELS: usize = 1000;
+const MOST_ALIASES: usize = 64;
+const MOST_NAME: usize = 200;
+
+/// What a model's own sections are read over.
+pub(super) struct Common<'a> {
+    pub(super) load_reports: LoadReports,
+    pub(super) health: Health,
+    pub(super) breaker: Breaker,
+    pub(super) timeouts: Timeouts,
+    pub(super) retries: Retries,
+    pub(super) upstream_auth: Option<UpstreamAuth>,
+    /// Where relative paths start.
+    pub(super) base: &'a Path,
+}
+
+/// All models, in the order of the file.
+pub(super) fn models(own: &mut Section<'_>, common: &Common<'_>) -> Vec<Arc<Model>> {
+    let sections = own.sections("models").unwrap_or_default();
+    if !own.failed("models") && (sections.is_empty() || MOST_MODELS < sections.len()) {
+        own.problem("models", &format!("must be a list of 1 to {MOST_MODELS} models"));
+    }
+    let alone = sections.len() == 1;
+    let mut names = Names { taken: BTreeMap::new(), alone };
+    let read = |section: Section<'_>| Arc::new(model(section.with_overrides(), common, &mut names));
+    sections.into_iter().map(read).collect()
+}
+
+/// Names and aliases so far, and where they were given.
+struct Names {
+    taken: BTreeMap<String, String>,
+    alone: bool,
+}
+
+impl Names {
+    /// Why `name` cannot be used at `path`; else it is taken from now on.
+    fn take(&mut self, name: &str, path: &str) -> Option<String> {
+        if name == "*" && !self.alone {
+            return Some("takes all names, so it must be the only model".into());
+        }
+        if let Some(other) = self.taken.get(name) {
+            return Some(format!("is taken by {other} already"));
+        }
+        self.taken.insert(name.to_owned(), path.to_owned());
+        None
+    }
+}
+
+fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model {
+    for (key, instead) in [
+        ("discovery", "; list the workers under `workers`"),
+        ("warmup", "; leave it out"),
+        ("queue", "; leave it out"),
+        ("layers", "; it belongs to the policy `learned`"),
+        ("learned", "; use the policy cache_aware, least_load or round_robin"),
+    ] {
+        from.refuse(key, &format!("is not available in this version{instead}"));
+    }
+    let name = from.required("name", text(MOST_NAME)).unwrap_or_default();
+    if let Some(problem) = names.take(&name, &format!("{}.name", from.path))
+        && !name.is_empty()
+    {
+        from.problem("name", &problem);
+    }
+    let aliases = aliases(&mut from, names);
+    let chosen = policy::policy(&mut from);
+    let upstream_auth = auth::credentials(from.section("upstream_auth"));
+    let upstream_auth = upstream_auth.or_else(|| common.upstream_auth.clone());
+    Model {
+        name,
+        aliases,
+        affinity_headers: chosen.affinity_headers,
+        shed_queue_limit: from.optional("shed_queue_limit", None, tally),
+        load_reports: guards::load_reports(from.section("load_reports"), &common.load_reports),
+        health: guards::health(from.section("health"), &common.health),
+        breaker: guards::breaker(from.section("breaker"), &common.breaker),
+        timeouts: guards::model_timeouts(from.section("timeouts"), &common.timeouts),
+        retries: guards::retries(from.section("retries"), &common.retries),
+        workers: workers::workers(&mut from, &chosen.policy, upstream_auth.as_ref(), common.base),
+        policy: chosen.policy,
+    }
+}
+
+fn aliases(from: &mut Section<'_>, names: &mut Names) -> Vec<String> {
+    let items = from.items("aliases");
+    if MOST_ALIASES < items.len() {
+        from.problem("aliases", &format!("must have at most {MOST_ALIASES} entries"));
+    }
+    let mut aliases = Vec::new();
+    for item in items {
+        let Some(alias) = item.convert(from.scope, text(MOST_NAME)) else { continue };
+        let problem = match alias.as_str() {
+            "*" => Some("must be a name; a model named `*` takes all names".into()),
+            alias => names.take(alias, &item.path),
+        };
+        match problem {
+            Some(problem) => from.scope.problem(&item.path, &item.shown, &problem),
+            None => aliases.push(alias),
+        }
+    }
+    aliases
+}

@@ -1,0 +1,144 @@
+//! One model: its policy and its workers.
+
+use super::{Breaker, Health, LoadReports, Retries, Timeouts, UpstreamAuth};
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
+use tidegate_policy::fleet::{Role, WorkerId};
+use tidegate_policy::rules::Rules;
+
+/// One model's fleet and how requests find their way in it.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// As clients and metrics name it; `*` takes all names.
+    pub name: String,
+    /// Other names; `default` makes it the default model.
+    pub aliases: Vec<String>,
+    /// Who is chosen.
+    pub policy: Policy,
+    /// Request headers whose value replaces the home key.
+    pub affinity_headers: Vec<String>,
+    /// 429 when every routable worker's fresh queue is at or above it.
+    pub shed_queue_limit: Option<NonZeroU64>,
+    /// How workers are asked for their load.
+    pub load_reports: LoadReports,
+    /// How workers are probed.
+    pub health: Health,
+    /// When a failing worker is left alone.
+    pub breaker: Breaker,
+    /// How long to wait for what.
+    pub timeouts: Timeouts,
+    /// When a request is sent again.
+    pub retries: Retries,
+    /// The workers, in the order of the file.
+    pub workers: Vec<Worker>,
+}
+
+/// Who is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Policy {
+    /// Prefix owners, gate, pin.
+    CacheAware(Rules),
+    /// The least pressured; of `choices` drawn at random, if set.
+    LeastLoad {
+        /// Power of k.
+        choices: Option<NonZeroU32>,
+    },
+    /// In turn, by weight.
+    RoundRobin,
+}
+
+impl Policy {
+    /// The label.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::CacheAware(_) => "cache_aware",
+            Self::LeastLoad { .. } => "least_load",
+            Self::RoundRobin => "round_robin",
+        }
+    }
+}
+
+/// One worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Worker {
+    /// Unique in its model.
+    pub id: WorkerId,
+    /// Where.
+    pub url: WorkerUrl,
+    /// What it does.
+    pub role: Role,
+    /// Share of `round_robin` and of the rendezvous order.
+    pub weight: NonZeroU32,
+    /// Data-parallel ranks, if configured.
+    pub dp_size: Option<NonZeroU32>,
+    /// KV cache, tokens, if configured.
+    pub kv_capacity_tokens: Option<NonZeroU64>,
+    /// Prefill speed, tokens/s, if configured.
+    pub prefill_tps: Option<NonZeroU64>,
+    /// Most requests in flight from this edge.
+    pub max_inflight: Option<NonZeroU32>,
+    /// Takes no new requests.
+    pub draining: bool,
+    /// Server name and own CA of an https worker.
+    pub tls: WorkerTls,
+    /// Replaces the client's credentials.
+    pub upstream_auth: Option<UpstreamAuth>,
+}
+
+/// `tls:` of a worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerTls {
+    /// Server name; the URL's host if unset.
+    pub sni: Option<String>,
+    /// PEM file of the CAs to trust instead of the system's.
+    pub ca: Option<PathBuf>,
+}
+
+/// A worker's URL: `http://host:port`, `https://host:port` or `unix:/path`; no path, no query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerUrl {
+    /// TLS?
+    pub scheme: Scheme,
+    /// Where.
+    pub host: WorkerHost,
+}
+
+/// `http` or `https`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Plain.
+    Http,
+    /// TLS.
+    Https,
+}
+
+/// Where a worker is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkerHost {
+    /// An address, known at once.
+    Ip(SocketAddr),
+    /// A name, resolved in the background.
+    Name {
+        /// Host name.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for WorkerUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = match self.scheme {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        };
+        match &self.host {
+            WorkerHost::Ip(address) => write!(f, "{scheme}://{address}"),
+            WorkerHost::Name { host, port } => write!(f, "{scheme}://{host}:{port}"),
+            WorkerHost::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}

@@ -1,0 +1,886 @@
+//! The configuration: what is read, what is refused and with which words, and what wins.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use pingora::server::configuration::ServerConf;
+use proptest::prelude::*;
+use std::fmt::Write as _;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::Path;
+use std::time::Duration;
+use tidegate::config::{
+    Config, ConfigError, ConfigErrors, Overrides, POLICY_SETTINGS, Policy, PolicySetting,
+    QuickStart, WorkerHost,
+};
+use tidegate_policy::rules::Rules;
+
+fn read_with(text: &str, overrides: &Overrides) -> Result<Config, ConfigErrors> {
+    Config::from_yaml(text, Path::new(""), overrides)
+}
+
+fn read(text: &str) -> Result<Config, ConfigErrors> {
+    read_with(text, &Overrides::default())
+}
+
+fn good(text: &str) -> Config {
+    read(text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn errors(text: &str) -> Vec<ConfigError> {
+    match read(text) {
+        Err(errors) => errors.into_iter().collect(),
+        Ok(_) => panic!("accepted:\n{text}"),
+    }
+}
+
+/// The only problem of a text.
+fn problem(text: &str) -> ConfigError {
+    let list = errors(text);
+    assert_eq!(list.len(), 1, "{list:#?}\n{text}");
+    list.into_iter().next().unwrap()
+}
+
+const MODELS: &str = "models: [{name: m, workers: [{id: w, url: 'http://h:1'}]}]";
+
+/// A file with this under `tidegate:` and one model.
+fn own(lines: &str) -> String {
+    format!("tidegate:\n  {MODELS}\n  {lines}\n")
+}
+
+/// A file with one model that has these further keys.
+fn model(keys: &str) -> String {
+    format!("tidegate: {{models: [{{name: m, workers: [{{id: w, url: 'http://h:1'}}], {keys}}}]}}")
+}
+
+/// A file with one model of this `cache_aware`.
+fn ladder(keys: &str) -> String {
+    model(&format!("cache_aware: {{{keys}}}"))
+}
+
+/// A file with one worker that has these further keys.
+fn worker(keys: &str) -> String {
+    format!("tidegate: {{models: [{{name: m, workers: [{{id: w, {keys}}}]}}]}}")
+}
+
+fn rules(config: &Config) -> Rules {
+    match &config.models[0].policy {
+        Policy::CacheAware(rules) => rules.clone(),
+        Policy::LeastLoad { .. } | Policy::RoundRobin => panic!("another policy"),
+    }
+}
+
+fn setting(key: &str) -> &'static PolicySetting {
+    POLICY_SETTINGS.iter().find(|setting| setting.key == key).unwrap()
+}
+
+// ---- what is read ------------------------------------------------------------------------------
+
+#[test]
+fn an_almost_empty_file_has_the_documented_defaults() {
+    let config = good(&own("{}").replace("  {}\n", ""));
+    assert_eq!(config.grace_period, Duration::from_secs(900));
+    assert_eq!(config.limits.max_body_bytes, 64 << 20);
+    assert_eq!(config.limits.max_header_bytes, 64 << 10);
+    assert_eq!(config.limits.max_decoded_bytes, 8 << 20);
+    assert_eq!(config.shutdown.drain_delay, Duration::from_secs(5));
+    assert_eq!((config.index.block_bytes, config.index.max_entries), (512, 4_000_000));
+    assert_eq!(config.dns_interval, Duration::from_secs(5));
+    let model = &config.models[0];
+    assert_eq!(rules(&config), Rules::default());
+    assert_eq!(model.load_reports.interval, Duration::from_millis(500));
+    assert_eq!(model.load_reports.timeout, Duration::from_millis(400));
+    assert_eq!(model.load_reports.max_age, Duration::from_secs(2));
+    assert_eq!(model.load_reports.frozen_after, Duration::from_secs(10));
+    assert_eq!((model.health.fall.get(), model.health.rise.get()), (3, 2));
+    assert_eq!((model.health.path.as_str(), model.health.enabled), ("/health", true));
+    assert_eq!(model.breaker.threshold.get(), 3);
+    assert_eq!(model.breaker.cool_down, Duration::from_secs(30));
+    assert_eq!(model.breaker.wedged_after, Duration::from_secs(60));
+    assert_eq!(model.retries.max_attempts.get(), 3);
+    assert_eq!(model.retries.stale_window, Duration::from_millis(100));
+    let seconds = |duration: Duration| duration.as_secs();
+    let times = &model.timeouts;
+    assert_eq!((seconds(times.connect), seconds(times.first_byte)), (2, 600));
+    assert_eq!((seconds(times.stream_idle), seconds(times.client_stall)), (180, 120));
+    assert_eq!((seconds(times.client_header), seconds(times.client_body_idle)), (10, 30));
+    assert_eq!((seconds(times.client_idle), seconds(times.worker_idle)), (75, 4));
+    assert_eq!(seconds(times.worker_write), 10);
+}
+
+#[test]
+fn durations_and_sizes_are_read_in_every_unit() {
+    for (text, millis) in [
+        ("500ms", 500),
+        ("2s", 2000),
+        ("1.5s", 1500),
+        ("10m", 600_000),
+        ("1h", 3_600_000),
+        ("3", 3000),
+        ("0.25", 250),
+        ("'4'", 0),
+    ] {
+        let result = read(&own(&format!("breaker: {{cool_down: {text}}}")));
+        match result {
+            Ok(config) => assert_eq!(
+                config.models[0].breaker.cool_down,
+                Duration::from_millis(millis),
+                "{text}"
+            ),
+            Err(errors) => assert_eq!(millis, 0, "{text}: {errors}"),
+        }
+    }
+    for (text, bytes) in [
+        ("64KiB", 64 << 10),
+        ("1MiB", 1 << 20),
+        ("2gib", 2 << 30),
+        ("3KB", 3000),
+        ("4MB", 4_000_000),
+        ("5GB", 5_000_000_000),
+        ("10B", 10),
+        ("77", 77),
+        ("1.5KiB", 1536),
+    ] {
+        let limits = format!("limits: {{max_body_bytes: {text}, max_buffered_bytes: 16GiB}}");
+        assert_eq!(good(&own(&limits)).limits.max_body_bytes, bytes, "{text}");
+    }
+    for text in ["-1s", "1d", "s", "''", "[1s]", ".inf", "1e30", "25h", "0s", "1 s x", "null"] {
+        let problem = problem(&own(&format!("breaker: {{cool_down: {text}}}")));
+        assert_eq!(problem.path, "tidegate.breaker.cool_down", "{text}");
+        assert!(problem.message.contains("from 1ms to 24h"), "{problem}");
+    }
+}
+
+#[test]
+fn a_models_settings_win_key_by_key_over_the_common_ones() {
+    let text = "
+tidegate:
+  timeouts: {connect: 1s, first_byte: 20s}
+  health: {path: /up, fall: 5}
+  upstream_auth: {bearer: common}
+  load_reports: {interval: 1s, auth: {bearer: reports}}
+  models:
+    - name: a
+      timeouts: {connect: 3s}
+      health: {fall: 7}
+      load_reports: {max_age: 9s}
+      upstream_auth: {header: {name: X-Api-Key, value: of-a}}
+      workers:
+        - {id: w, url: 'http://h:1'}
+        - {id: v, url: 'http://h:2', upstream_auth: {bearer: of-v}}
+    - {name: b, workers: [{id: w, url: 'http://h:1'}]}
+";
+    let config = good(text);
+    let [a, b] = [&config.models[0], &config.models[1]];
+    assert_eq!((a.timeouts.connect.as_secs(), a.timeouts.first_byte.as_secs()), (3, 20));
+    assert_eq!((b.timeouts.connect.as_secs(), config.timeouts.connect.as_secs()), (1, 1));
+    assert_eq!((a.health.path.as_str(), a.health.fall.get(), b.health.fall.get()), ("/up", 7, 5));
+    assert_eq!((a.load_reports.interval.as_secs(), a.load_reports.max_age.as_secs()), (1, 9));
+    assert_eq!(a.load_reports.auth.as_ref().unwrap().value.expose(), "Bearer reports");
+    let auth = |at: usize, of: usize| {
+        let auth = config.models[at].workers[of].upstream_auth.clone().unwrap();
+        (auth.name, auth.value.expose().to_owned())
+    };
+    assert_eq!(auth(0, 0), ("x-api-key".into(), "of-a".into()));
+    assert_eq!(auth(0, 1), ("authorization".into(), "Bearer of-v".into()));
+    assert_eq!(auth(1, 0), ("authorization".into(), "Bearer common".into()));
+}
+
+#[test]
+fn worker_urls_are_read_in_every_form() {
+    for (url, shown) in [
+        ("http://h", "http://h:80"),
+        ("HTTPS://W1.Example:30000/", "https://w1.example:30000"),
+        ("https://10.0.0.1", "https://10.0.0.1:443"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+        ("http://[fe80::2]", "http://[fe80::2]:80"),
+        ("unix:/run/w.sock", "unix:/run/w.sock"),
+        ("unix:///run/w.sock", "unix:/run/w.sock"),
+        ("http://under_score.svc:1", "http://under_score.svc:1"),
+    ] {
+        let config = good(&worker(&format!("url: '{url}'")));
+        assert_eq!(config.models[0].workers[0].url.to_string(), shown);
+    }
+    let config = good(&worker("url: 'http://10.0.0.1:5'"));
+    assert!(matches!(config.models[0].workers[0].url.host, WorkerHost::Ip(_)));
+}
+
+#[test]
+fn variables_of_the_environment_are_filled_in_and_their_values_never_shown() {
+    let env = |name: &str| match name {
+        "KEY" => Some("hunter2".to_owned()),
+        "N" => Some("7".to_owned()),
+        _ => None,
+    };
+    let overrides = Overrides::default().with_environment(env);
+    let text = model("shed_queue_limit: '${N}', upstream_auth: {bearer: '${KEY}'}");
+    let config = read_with(&text, &overrides).unwrap();
+    assert_eq!(config.models[0].shed_queue_limit, NonZeroU64::new(7));
+    let auth = config.models[0].workers[0].upstream_auth.clone().unwrap();
+    assert_eq!(auth.value.expose(), "Bearer hunter2");
+    assert!(!format!("{config:?}{}", config.masked()).contains("hunter2"));
+
+    let text = model("health: {path: '${KEY}'}, shed_queue_limit: '${KEY}', aliases: ['${NO}']");
+    let errors = read_with(&text, &overrides).unwrap_err().to_string();
+    assert!(!errors.contains("hunter2"), "{errors}");
+    assert!(errors.contains("${KEY}") && errors.contains("NO is not set"), "{errors}");
+}
+
+#[test]
+fn secrets_are_in_no_message() {
+    for text in [
+        model("upstream_auth: {bearer: 'top secret'}"),
+        model("upstream_auth: {bearer: ['secret']}"),
+        model("upstream_auth: {bearer: {secret: secret}}"),
+        model("upstream_auth: {bearre: secret}"),
+        model("upstream_auth: {header: {name: host, value: \"secret\\n\"}}"),
+        own("admin: {address: '0.0.0.0:1', token: \"secret\\u00e9\"}"),
+        worker("url: 'http://me:secret@h:1/v1'"),
+        worker("url: 'ftp://secret@h'"),
+    ] {
+        let errors = read(&text).unwrap_err();
+        let said = errors.iter().map(|e| format!("{}{}", e.value, e.message)).collect::<String>();
+        assert!(!said.contains("secret"), "{errors}");
+    }
+}
+
+#[test]
+fn the_masked_configuration_can_be_read_again() {
+    for entry in files() {
+        let config = Config::from_path(&entry, &Overrides::default()).unwrap();
+        let masked = config.masked();
+        let again = good(&serde_json::to_string_pretty(&masked).unwrap());
+        assert_eq!(again.masked(), masked, "{}", entry.display());
+    }
+    let text = own("admin: {token: t}").replace("id: w,", "id: w, upstream_auth: {bearer: b},");
+    let masked = good(&text).masked();
+    assert_eq!(masked["tidegate"]["admin"]["token"], "***");
+    assert_eq!(masked["tidegate"]["models"][0]["workers"][0]["upstream_auth"]["bearer"], "***");
+}
+
+// ---- what is refused ---------------------------------------------------------------------------
+
+#[test]
+fn each_rule_has_its_message() {
+    let cases = [
+        (ladder("worker_queue_limit: 0"), "cache_aware.worker_queue_limit", "at least 1"),
+        (ladder("worker_queue_limit: many"), "cache_aware.worker_queue_limit", "at least 1"),
+        (ladder("worker_queue_limit: -3"), "cache_aware.worker_queue_limit", "at least 1"),
+        (
+            ladder("saturation_queue_floor: 1"),
+            "cache_aware.saturation_queue_floor",
+            "needs `worker_queue_limit`: there is no diversion to cancel without it",
+        ),
+        (
+            ladder("worker_queue_limit: 8, saturation_queue_floor: 9"),
+            "cache_aware.saturation_queue_floor",
+            "must not be above `worker_queue_limit` (8)",
+        ),
+        (
+            ladder("worker_queue_limit: 8, saturation_queue_floor: 0"),
+            "cache_aware.saturation_queue_floor",
+            "at least 1",
+        ),
+        (ladder("min_load_choices: 0"), "cache_aware.min_load_choices", "at least 1"),
+        (ladder("min_match_ratio: 1.1"), "cache_aware.min_match_ratio", "from 0 to 1"),
+        (ladder("candidate_ratio: -0.1"), "cache_aware.candidate_ratio", "from 0 to 1"),
+        (ladder("candidate_max_workers: 33"), "cache_aware.candidate_max_workers", "1 to 32"),
+        (ladder("candidate_max_workers: 4"), "cache_aware.candidate_min_workers", "(4)"),
+        (ladder("pressure_rel: 1"), "cache_aware.pressure_rel", "above 1"),
+        (ladder("pressure_rel: .inf"), "cache_aware.pressure_rel", "above 1"),
+        (ladder("pressure_rel: .nan"), "cache_aware.pressure_rel", "above 1"),
+        (ladder("selection: cost"), "cache_aware.selection", "not available in this version"),
+        (ladder("price_worker: 4"), "cache_aware.price_worker", "not available in this version"),
+        (ladder("pin_order: locality"), "cache_aware.pin_order", "saturation_queue_floor"),
+        (ladder("pin_max_queue: 9"), "cache_aware.pin_max_queue", "saturation_queue_floor"),
+        (
+            ladder("worker_queue_limit: 8, saturation_queue_floor: 1, pin_max_queue: 7"),
+            "cache_aware.pin_max_queue",
+            "at least `worker_queue_limit` (8)",
+        ),
+        (ladder("scale_with_dp: true"), "cache_aware.scale_with_dp", "`worker_queue_limit`"),
+        (ladder("scale_with_dp: 1"), "cache_aware.scale_with_dp", "true or false"),
+        (
+            ladder("pressure_guard: false, pressure_abs_ms: 5"),
+            "cache_aware.pressure_abs_ms",
+            "does nothing with `pressure_guard: false`",
+        ),
+        (ladder("affinity_headers: [a b]"), "cache_aware.affinity_headers[0]", "header's name"),
+        (
+            model("policy: round_robin, cache_aware: {worker_queue_limit: 8}"),
+            "cache_aware",
+            "does nothing under this policy",
+        ),
+        (
+            model("least_load: {min_load_choices: 2}"),
+            "least_load",
+            "does nothing under this policy",
+        ),
+        (model("policy: learned"), "policy", "not available in this version"),
+        (model("policy: random"), "policy", "cache_aware, least_load, round_robin"),
+        (model("discovery: {file: x}"), "discovery", "not available in this version"),
+        (model("warmup: 5s"), "warmup", "not available in this version"),
+        (model("queue: {}"), "queue", "not available in this version"),
+        (model("learned: {}"), "learned", "not available in this version"),
+        (model("layers: 40"), "layers", "not available in this version"),
+        (model("timeouts: {client_header: 1s}"), "timeouts.client_header", "before the model"),
+        (model("aliases: ['*']"), "aliases[0]", "a model named `*`"),
+        (model("aliases: [m]"), "aliases[0]", "is taken by tidegate.models[0].name"),
+        (model("aliases: m"), "aliases", "must be a list"),
+        (model("health: {path: health}"), "health.path", "such as /health"),
+        (model("health: 5"), "health", "must be a mapping"),
+        (
+            model("upstream_auth: {bearer: a, header: {name: b, value: c}}"),
+            "upstream_auth",
+            "not both",
+        ),
+        (model("upstream_auth: {header: {name: b}}"), "upstream_auth.header.value", "is missing"),
+        (
+            model("upstream_auth: {header: {name: Content-Length, value: 'x'}}"),
+            "upstream_auth.header.name",
+            "belongs to the connection",
+        ),
+        (model("upstream_auth: {bearer: Bearer x}"), "upstream_auth.bearer", "the token alone"),
+    ];
+    for (text, path, words) in cases {
+        let problem = problem(&text);
+        assert_eq!(problem.path, format!("tidegate.models[0].{path}"), "{text}");
+        assert!(problem.message.contains(words), "{problem}\n{text}");
+    }
+}
+
+#[test]
+fn each_rule_of_the_process_has_its_message() {
+    let cases = [
+        (own("admin: {address: '0.0.0.0:9909'}"), "tidegate.admin.address", "set `admin.token`"),
+        (own("admin: {address: '[::]:9909'}"), "tidegate.admin.address", "set `admin.token`"),
+        (own("admin: {address: '127.0.0.1:8080'}"), "tidegate.admin.address", "traffic listener"),
+        (own("listeners: []"), "tidegate.listeners", "1 to 64 entries"),
+        (
+            own("listeners: [{address: '127.0.0.1:99999'}]"),
+            "tidegate.listeners[0].address",
+            "ip:port",
+        ),
+        (own("listeners: [{address: '::1:8080'}]"), "tidegate.listeners[0].address", "brackets"),
+        (own("listeners: [{address: 'unix:x'}]"), "tidegate.listeners[0].address", "absolute"),
+        (
+            own("listeners: [{address: '0.0.0.0:1'}, {address: '0.0.0.0:1'}]"),
+            "tidegate.listeners[1].address",
+            "another listener",
+        ),
+        (
+            own("listeners: [{address: '0.0.0.0:1', tls: {cert: /no, key: conf/no}}]"),
+            "tidegate.listeners[0].tls.cert",
+            "readable file",
+        ),
+        (own("limits: {max_body_bytes: 2GiB}"), "tidegate.limits.max_body_bytes", "must hold one"),
+        (own("limits: {max_header_bytes: 2MiB}"), "tidegate.limits.max_header_bytes", "1048575"),
+        (own("limits: {max_connections: 9}"), "tidegate.limits.max_connections", "not available"),
+        (own("http: {forwarded: yes}"), "tidegate.http.forwarded", "append, set, off"),
+        (own("http: {half_close: x}"), "tidegate.http.half_close", "abort, tolerate"),
+        (own("access_log: {sample: 2}"), "tidegate.access_log.sample", "from 0 to 1"),
+        (own("index: {block_bytes: 8}"), "tidegate.index.block_bytes", "16 to 65536"),
+        (own("retries: {max_attempts: 0}"), "tidegate.retries.max_attempts", "1 to 16"),
+        (own("state_file: x"), "tidegate.state_file", "not available in this version"),
+        (own("load_reports: {format: json}"), "tidegate.load_reports.format", "vllm_metrics"),
+        (format!("version: 2\n{}", own("http:")), "version", "must be 1"),
+        (format!("threads: 0\n{}", own("http:")), "threads", "1 to 1024"),
+        (format!("daemon: maybe\n{}", own("http:")), "daemon", "true or false"),
+        (
+            format!("runtime_enable_alt_timer: true\n{}", own("http:")),
+            "runtime_enable_alt_timer",
+            "tokio_unstable",
+        ),
+        (
+            format!("client_bind_to_ipv4: [x]\n{}", own("http:")),
+            "client_bind_to_ipv4[0]",
+            "IP address",
+        ),
+        ("version: 1".into(), "tidegate", "is missing"),
+        ("[1]".into(), "file", "must be a mapping"),
+        ("tidegate: {models: []}".into(), "tidegate.models", "1 to 1000 models"),
+        ("tidegate: {http: {}}".into(), "tidegate.models", "1 to 1000 models"),
+        ("tidegate: {models: {a: b}}".into(), "tidegate.models", "must be a list"),
+    ];
+    for (text, path, words) in cases {
+        let list = errors(&text);
+        let found = list.iter().find(|p| p.path == path && p.message.contains(words));
+        assert!(found.is_some(), "{list:#?}\n{text}");
+    }
+}
+
+#[test]
+fn each_rule_of_a_worker_has_its_message() {
+    let long = format!("url: 'http://h:1', id: {}", "x".repeat(65));
+    let cases = [
+        ("url: 'http://:8000'", "url", "has no host"),
+        ("url: '::1'", "url", "http://host:port"),
+        ("url: 'http://::1:80'", "url", "brackets"),
+        ("url: 'http://[::1:80'", "url", "brackets"),
+        ("url: 'http://h:0'", "url", "port from 1 to 65535"),
+        ("url: 'http://h:+1'", "url", "port from 1 to 65535"),
+        ("url: 'http://h:65536'", "url", "port from 1 to 65535"),
+        ("url: 'http://h:1/v1'", "url", "requests bring their own path"),
+        ("url: 'http://h:1?x'", "url", "requests bring their own path"),
+        ("url: 'http://a:b@h:1'", "url", "`upstream_auth`"),
+        ("url: 'ftp://h'", "url", "unix:/path"),
+        ("url: 'http://1.2.3.400'", "url", "host name"),
+        ("url: 'http://-x'", "url", "host name"),
+        ("url: 'unix:rel'", "url", "absolute"),
+        ("url: 7", "url", "http://host:port"),
+        ("role: plain", "url", "is missing"),
+        ("url: 'http://h', weight: 0", "weight", "1 to 65535"),
+        ("url: 'http://h', dp_size: 0", "dp_size", "1 to 65535"),
+        ("url: 'http://h', max_inflight: 0", "max_inflight", "at least 1"),
+        ("url: 'http://h', kv_capacity_tokens: 1.5", "kv_capacity_tokens", "whole number"),
+        ("url: 'http://h', state: gone", "state", "active, draining"),
+        ("url: 'http://h', role: both", "role", "plain, prefill, decode"),
+        ("url: 'http://h', tls: {sni: x}", "tls", "https://"),
+        ("url: 'https://h', tls: {ca: /no/ca}", "tls.ca", "readable file"),
+        ("url: 'http://h', first_layer: 0", "first_layer", "`learned`"),
+    ];
+    for (keys, path, words) in cases {
+        let problem = problem(&worker(keys));
+        assert_eq!(problem.path, format!("tidegate.models[0].workers[0].{path}"), "{keys}");
+        assert!(problem.message.contains(words), "{problem}");
+    }
+    for id in ["id: ''", "id: a b", "id: 1", "id: ä", &long] {
+        let text = worker("url: 'http://h:1'").replace("id: w", id.split("', ").last().unwrap());
+        assert!(problem(&text).message.contains("1 to 64"), "{id}");
+    }
+    let decode = problem(&worker("url: 'http://h', role: decode"));
+    assert!(decode.message.contains("plain or prefill"), "{decode}");
+    let text = model("policy: least_load").replace("id: w,", "id: w, weight: 2,");
+    assert!(problem(&text).message.contains("least_load"));
+}
+
+#[test]
+fn ids_and_names_are_unique() {
+    let text = "tidegate: {models: [{name: m, workers: [{id: w, url: 'http://h'}, {id: w, url: 'http://i'}]}]}";
+    let twice = problem(text);
+    assert_eq!(twice.path, "tidegate.models[0].workers[1].id");
+    assert!(twice.message.contains("is the id of tidegate.models[0].workers[0] already"));
+    let workers = "workers: [{id: w, url: 'http://h'}]";
+    let two = |a: &str, b: &str| {
+        format!("tidegate: {{models: [{{name: {a}, {workers}}}, {{name: {b}, {workers}}}]}}")
+    };
+    assert_eq!(problem(&two("a", "a")).path, "tidegate.models[1].name");
+    assert_eq!(problem(&two("a", "b, aliases: [a]")).path, "tidegate.models[1].aliases[0]");
+    assert!(problem(&two("'*'", "b")).message.contains("only model"));
+    let _ = good(&two("a", "b"));
+}
+
+#[test]
+fn keys_that_are_there_twice_are_all_named() {
+    let text = format!("threads: 1\nthreads: 1\n{}  http: {{}}\n  http: {{}}\n", own("limits:"));
+    let paths: Vec<_> = errors(&text).into_iter().map(|e| (e.path, e.message)).collect();
+    let message = "is there more than once; keep one of them".to_owned();
+    assert_eq!(paths, [("threads".into(), message.clone()), ("tidegate.http".into(), message)]);
+}
+
+#[test]
+fn a_typo_is_answered_with_the_nearest_key() {
+    let top = |key: &str| format!("{key}: 1\n{}", own("http:"));
+    for (text, path, advice) in [
+        (top("thread"), "thread", "`threads`"),
+        (top("grace_period"), "grace_period", "`grace_period_seconds`"),
+        (top("upgrade-sock"), "upgrade-sock", "`upgrade_sock`"),
+        (top("Daemon"), "Daemon", "`daemon`"),
+        (top("models"), "models", "`tidegate.models` is where it belongs"),
+        (top("s2n_config_cache_size"), "s2n_config_cache_size", "rustls"),
+        (own("listner: []"), "tidegate.listner", "`listeners`"),
+        (own("load_report: {}"), "tidegate.load_report", "`load_reports`"),
+        (own("threads: 2"), "tidegate.threads", "`threads` is where it belongs"),
+        (own("limits: {max_body: 1}"), "tidegate.limits.max_body", "`max_body_bytes`"),
+        (own("timeouts: {conect: 1}"), "tidegate.timeouts.conect", "`connect`"),
+        (own("zzzzzzzz: 1"), "tidegate.zzzzzzzz", "valid here: listeners, admin, load_reports"),
+        (model("worker: []"), "tidegate.models[0].worker", "`workers`"),
+        (model("timeout: 1s"), "tidegate.models[0].timeout", "`timeouts`"),
+        (model("queue_limitt: 3"), "tidegate.models[0].queue_limitt", "`shed_queue_limit`"),
+        (
+            model("worker_queue_limit: 3"),
+            "tidegate.models[0].worker_queue_limit",
+            "`tidegate.models[].cache_aware.worker_queue_limit` is where it belongs",
+        ),
+        (
+            ladder("worker_que_limit: 3"),
+            "tidegate.models[0].cache_aware.worker_que_limit",
+            "`worker_queue_limit`",
+        ),
+        (
+            ladder("saturation_floor: 3"),
+            "tidegate.models[0].cache_aware.saturation_floor",
+            "`saturation_queue_floor`",
+        ),
+        (worker("url: 'http://h', wieght: 3"), "tidegate.models[0].workers[0].wieght", "`weight`"),
+    ] {
+        let problem = problem(&text);
+        assert_eq!(problem.path, path);
+        assert!(problem.message.contains(advice), "{problem}");
+    }
+}
+
+#[test]
+fn all_problems_come_at_once_and_values_before_policy() {
+    let text = "
+version: 3
+treads: 2
+tidegate:
+  http: {forwarded: maybe}
+  models:
+    - name: m
+      policy: least_load
+      cache_aware: {worker_queue_limit: 0}
+      workers:
+        - {id: w, url: 'http://:1'}
+        - {id: w, url: 'http://h'}
+";
+    let paths: Vec<_> = errors(text).into_iter().map(|error| error.path).collect();
+    assert_eq!(
+        paths,
+        [
+            "version",
+            "tidegate.http.forwarded",
+            "tidegate.models[0].cache_aware.worker_queue_limit",
+            "tidegate.models[0].cache_aware",
+            "tidegate.models[0].workers[0].url",
+            "tidegate.models[0].workers[1].id",
+            "treads",
+        ]
+    );
+}
+
+#[test]
+fn a_wrong_value_does_not_bring_false_alarms_about_others() {
+    let text = ladder("worker_queue_limit: many, saturation_queue_floor: 2, scale_with_dp: true");
+    assert!(problem(&text).path.ends_with("worker_queue_limit"));
+}
+
+#[test]
+fn problems_are_bounded_and_the_rest_is_counted() {
+    let many: String = (0..5000).fold(String::new(), |mut text, n| {
+        let _ = writeln!(text, "  x{n}: 1");
+        text
+    });
+    let list = errors(&own(many.trim_start()));
+    assert_eq!(list.len(), 101);
+    assert_eq!(list.last().unwrap().message, "4900 more problems");
+}
+
+// ---- damaged files -----------------------------------------------------------------------------
+
+#[test]
+fn syntax_errors_name_the_line() {
+    for (text, line) in [
+        ("version: 1\ntidegate:\n\tmodels: []\n", "line 3"),
+        ("version: 1\ntidegate: {models: [\n", "line 3"),
+        ("a: b: c\n", "line 1"),
+        ("version: !secret 1\n", "line 1"),
+        ("version: 1\n? [a]\n: b\n", "line "),
+        ("version: *nobody\n", "line 1"),
+    ] {
+        let problem = problem(text);
+        assert!(problem.path.starts_with(line), "{problem}\n{text}");
+    }
+    assert!(problem("a: 1\n---\nb: 1\n").message.contains("more than one document"));
+}
+
+#[test]
+fn an_empty_file_says_so() {
+    for text in ["", "\n \n", "# only\n  # comments\n", "---\n", "null", "~"] {
+        assert!(problem(text).message.starts_with("is empty"), "{text:?}");
+    }
+}
+
+#[test]
+fn a_file_over_four_mebibytes_is_refused() {
+    let text = format!("{}\n#{}", own("http:"), "x".repeat(4 << 20));
+    assert!(problem(&text).message.contains("4 MiB"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.yaml");
+    std::fs::write(&path, text).unwrap();
+    let errors = Config::from_path(&path, &Overrides::default()).unwrap_err();
+    assert!(errors.to_string().contains("large.yaml: is larger than 4 MiB"), "{errors}");
+}
+
+#[test]
+fn files_that_cannot_be_read_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = |path: &Path| Config::from_path(path, &Overrides::default()).unwrap_err();
+    assert!(read(&folder.path().join("no.yaml")).to_string().contains("no.yaml: cannot be read"));
+    assert!(read(folder.path()).to_string().contains("cannot be read"));
+    let path = folder.path().join("bytes.yaml");
+    std::fs::write(&path, b"a: \xff").unwrap();
+    assert!(read(&path).to_string().contains("utf-8"));
+}
+
+#[test]
+fn bombs_are_refused_before_they_grow() {
+    let mut aliases = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..9 {
+        let below = vec![format!("*a{}", level - 1); 9].join(", ");
+        let _ = writeln!(aliases, "a{level}: &a{level} [{below}]");
+    }
+    assert!(problem(&aliases).message.contains("not readable YAML"));
+    let wide = format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(50_000), "*a,".repeat(50_000));
+    assert!(problem(&wide).message.contains("too large"));
+    let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a,".repeat(10_000));
+    assert!(problem(&long).message.contains("too large"));
+    for open in ["[", "{a: ", "? [", "a: [", "[\n", "{? ", "#\r["] {
+        let text = open.repeat(200_000);
+        assert!(problem(&text).message.contains("brackets are open"), "{open:?}");
+    }
+    assert!(!errors(&"- ".repeat(500_000)).is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+        let _ = read(&text);
+    }
+
+    #[test]
+    fn no_damage_to_a_file_makes_it_panic(
+        at in 0usize..3000, with in any::<Vec<u8>>(), cut in 0usize..200,
+    ) {
+        let mut bytes = REFERENCE.as_bytes().to_vec();
+        let at = at.min(bytes.len());
+        let end = (at + cut).min(bytes.len());
+        bytes.splice(at..end, with);
+        let _ = read(&String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn no_value_makes_it_panic(
+        key in prop::sample::select(known()), value in value(),
+    ) {
+        let (file, key) = (REFERENCE, key.rsplit('.').next().unwrap_or_default().to_owned());
+        let text = file.lines().map(|line| match line.trim_start().split_once(':') {
+            Some((name, _)) if name == key => {
+                let indent = line.len() - line.trim_start().len();
+                format!("{}{key}: {value}\n", " ".repeat(indent))
+            }
+            _ => format!("{line}\n"),
+        }).collect::<String>();
+        let _ = read(&text);
+    }
+}
+
+fn value() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<i64>().prop_map(|n| n.to_string()),
+        any::<f64>().prop_map(|n| n.to_string()),
+        "[0-9.]{1,20}(ms|s|m|h|KiB|GB)".prop_map(|text| text),
+        "\"[a-z:/@.$\\{\\}\\[\\]]{0,30}\"".prop_map(|text| text),
+        prop::sample::select(vec![
+            "null", "[]", "{}", "[1, [2]]", "{a: b}", ".nan", "-.inf", "true"
+        ])
+        .prop_map(str::to_owned),
+    ]
+}
+
+// ---- flags and variables -----------------------------------------------------------------------
+
+#[test]
+fn a_flag_wins_over_a_variable_over_the_file_over_the_default() {
+    let file = ladder("worker_queue_limit: 8");
+    let limit = |text: &str, overrides: &Overrides| {
+        rules(&read_with(text, overrides).unwrap()).worker_queue_limit.map(NonZeroU64::get)
+    };
+    let variable = Overrides::default()
+        .with_environment(|name| (name == "TIDEGATE_WORKER_QUEUE_LIMIT").then(|| "4".into()));
+    let flag = variable.clone().with_flag(setting("worker_queue_limit"), "2");
+    assert_eq!(limit(&model("policy: cache_aware"), &Overrides::default()), None);
+    assert_eq!(limit(&file, &Overrides::default()), Some(8));
+    assert_eq!(limit(&file, &variable), Some(4));
+    assert_eq!(limit(&file, &flag), Some(2));
+    assert_eq!(limit(&file, &flag.with_flag(setting("worker_queue_limit"), "null")), None);
+}
+
+#[test]
+fn every_policy_setting_can_be_given_outside_the_file() {
+    let file = ladder("worker_queue_limit: 8, saturation_queue_floor: 1");
+    for (key, value) in [
+        ("policy", "cache_aware"),
+        ("selection", "ladder"),
+        ("worker_queue_limit", "9"),
+        ("saturation_queue_floor", "2"),
+        ("min_matched_tokens", "null"),
+        ("min_match_ratio", "0.5"),
+        ("candidate_min_workers", "4"),
+        ("candidate_ratio", "1"),
+        ("candidate_max_workers", "16"),
+        ("switch_margin_tokens", "0"),
+        ("pressure_guard", "false"),
+        ("pressure_abs_tokens", "1"),
+        ("pressure_rel", "2"),
+        ("pressure_abs_ms", "3"),
+        ("max_pending_prefill_tokens", "4"),
+        ("min_load_choices", "2"),
+        ("pin_order", "locality"),
+        ("pin_max_queue", "10"),
+        ("dispatch_correction", "false"),
+        ("scale_with_dp", "true"),
+        ("affinity_headers", "x-session, x-user"),
+    ] {
+        let overrides = Overrides::default().with_flag(setting(key), value);
+        let config = read_with(&file, &overrides).unwrap_or_else(|e| panic!("{key}: {e}"));
+        let same = config.masked() == good(&file).masked();
+        assert_eq!(same, ["policy", "selection"].contains(&key), "{key}");
+        let bad = Overrides::default().with_flag(setting(key), "no such value");
+        let errors = read_with(&file, &bad).unwrap_err();
+        let flag = format!("--{}", setting(key).flag());
+        assert!(errors.iter().any(|error| error.path == flag), "{key}: {errors}");
+    }
+    assert_eq!(POLICY_SETTINGS.len(), 21, "extend the table above");
+}
+
+#[test]
+fn an_error_names_the_variable_it_came_from() {
+    let overrides = Overrides::default()
+        .with_environment(|name| (name == "TIDEGATE_SATURATION_QUEUE_FLOOR").then(|| "9".into()));
+    let errors = read_with(&ladder("worker_queue_limit: 8"), &overrides).unwrap_err();
+    let list: Vec<_> = errors.iter().collect();
+    assert_eq!(list.len(), 1, "{errors}");
+    assert_eq!(list[0].path, "TIDEGATE_SATURATION_QUEUE_FLOOR");
+    assert!(list[0].message.contains("must not be above"), "{errors}");
+}
+
+#[test]
+fn a_flag_no_model_can_use_is_refused_and_a_policy_can_be_tried_over_a_file() {
+    let round_robin = model("policy: round_robin");
+    let limit = Overrides::default().with_flag(setting("worker_queue_limit"), "4");
+    let errors = read_with(&round_robin, &limit).unwrap_err();
+    assert_eq!(errors.iter().next().unwrap().path, "--worker-queue-limit");
+    let policy = Overrides::default().with_flag(setting("policy"), "round_robin");
+    let config = read_with(&ladder("worker_queue_limit: 8"), &policy).unwrap();
+    assert_eq!(config.models[0].policy, Policy::RoundRobin);
+    let choices = Overrides::default()
+        .with_flag(setting("policy"), "least_load")
+        .with_flag(setting("min_load_choices"), "3");
+    let config = read_with(&model("aliases: []"), &choices).unwrap();
+    assert_eq!(config.models[0].policy, Policy::LeastLoad { choices: NonZeroU32::new(3) });
+}
+
+#[test]
+fn workers_on_the_command_line_make_a_whole_configuration() {
+    let workers = vec!["http://a:1".to_owned(), "http://b:2".to_owned()];
+    let quick = QuickStart { workers, ..QuickStart::default() };
+    let config = Config::from_quick_start(&quick, &Overrides::default()).unwrap();
+    let model = &config.models[0];
+    assert_eq!((model.name.as_str(), model.policy.as_str()), ("*", "cache_aware"));
+    let ids: Vec<_> = model.workers.iter().map(|worker| worker.id.as_str()).collect();
+    assert_eq!(ids, ["w0", "w1"]);
+    let quick = QuickStart {
+        workers: vec!["ftp://x".into()],
+        model: Some(String::new()),
+        listen: Some("8080".into()),
+        admin: Some("0.0.0.0:1".into()),
+    };
+    let errors = Config::from_quick_start(&quick, &Overrides::default()).unwrap_err();
+    let paths: Vec<_> = errors.iter().map(|error| error.path.as_str()).collect();
+    assert_eq!(paths, ["--listen", "--admin", "--model", "--worker"]);
+}
+
+// ---- conf/ and Pingora -------------------------------------------------------------------------
+
+const REFERENCE: &str = include_str!("../conf/reference.yaml");
+
+fn files() -> Vec<std::path::PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|e| e == "yaml")).collect()
+}
+
+fn known() -> Vec<String> {
+    Config::known_keys(REFERENCE).unwrap()
+}
+
+#[test]
+fn every_file_in_conf_is_valid() {
+    let files = files();
+    assert!(6 <= files.len(), "{files:?}");
+    for path in files {
+        let result = Config::from_path(&path, &Overrides::default());
+        assert!(result.is_ok(), "{}:\n{}", path.display(), result.unwrap_err());
+    }
+}
+
+#[test]
+fn the_reference_mentions_every_key() {
+    let file: serde_yaml::Value = serde_yaml::from_str(REFERENCE).unwrap();
+    for path in known() {
+        let key = path.rsplit('.').next().unwrap();
+        let live = at(&file, &path);
+        // What cannot stand beside the rest is commented out, or is referred to by name.
+        let comment = REFERENCE.lines().filter_map(|line| line.split_once('#')).any(|(_, text)| {
+            text.contains(&format!("{key}:")) || text.contains(&format!("{key},"))
+        });
+        assert!(live || comment || group_is_referred_to(&path), "{path}");
+    }
+}
+
+/// Is there this path, `[]` standing for any position?
+fn at(value: &serde_yaml::Value, path: &str) -> bool {
+    let Some((head, rest)) = path.split_once('.') else { return value.get(path).is_some() };
+    match head.strip_suffix("[]") {
+        Some(list) => {
+            let items = value.get(list).and_then(|list| list.as_sequence());
+            items.is_some_and(|items| items.iter().any(|item| at(item, rest)))
+        }
+        None => value.get(head).is_some_and(|inner| at(inner, rest)),
+    }
+}
+
+/// A model's own copy of a common group.
+fn group_is_referred_to(path: &str) -> bool {
+    let common = ["load_reports", "health", "breaker", "timeouts", "retries", "upstream_auth"];
+    let rest = path.strip_prefix("tidegate.models[].");
+    rest.is_some_and(|rest| common.iter().any(|group| rest.starts_with(group)))
+}
+
+#[test]
+fn the_references_values_are_the_defaults() {
+    let reference = good(REFERENCE);
+    let least = good(
+        "
+tidegate:
+  models:
+    - {name: qwen3-32b, aliases: [default], workers: [{id: w0, url: 'http://10.0.0.10:30000'}]}
+    - {name: reranker, policy: least_load, workers: [{id: r0, url: 'http://10.0.0.20:30000'}]}
+",
+    );
+    assert_eq!(reference.masked()["tidegate"], least.masked()["tidegate"]);
+    let server = |config: &Config| ServerConf::from_yaml(&config.pingora).unwrap();
+    let mut expected = server(&least);
+    // The number of cores, which the file cannot know.
+    expected.threads = 2;
+    assert_eq!(server(&reference), expected);
+}
+
+#[test]
+fn pingoras_keys_are_all_known_and_reach_it() {
+    let all: serde_yaml::Mapping = serde_yaml::from_str(&ServerConf::default().to_yaml()).unwrap();
+    let known = known();
+    for (key, _) in &all {
+        let key = key.as_str().unwrap();
+        let unavailable = key.starts_with("runtime_metrics_poll_time_histogram");
+        assert!(unavailable || known.iter().any(|known| known == key), "{key}");
+        if unavailable {
+            let text = format!("{key}: 1\n{}", own("http:"));
+            assert!(problem(&text).message.contains("tokio_unstable"), "{key}");
+        }
+    }
+    let text = "grace_period_seconds: 60\nupstream_keepalive_pool_size: 7\n\
+                fast_timeout_to_tokio_threshold_seconds: null\nclient_bind_to_ipv4: [127.0.0.2]\n";
+    let server = ServerConf::from_yaml(&good(&format!("{text}{}", own("http:"))).pingora).unwrap();
+    assert_eq!(server.grace_period_seconds, Some(60));
+    assert_eq!(server.upstream_keepalive_pool_size, 7);
+    assert_eq!(server.fast_timeout_to_tokio_threshold_seconds, None);
+    assert_eq!(server.client_bind_to_ipv4, ["127.0.0.2"]);
+    let server = ServerConf::from_yaml(&good(&own("http:")).pingora).unwrap();
+    assert_eq!(server.grace_period_seconds, Some(900));
+    assert_eq!(server.fast_timeout_to_tokio_threshold_seconds, Some(900));
+    assert!(1 <= server.threads);
+}
