@@ -1,0 +1,36 @@
+//! The workers: who is there, how they are, what they report.
+//!
+//! Requests read two things: [`ModelFleet::snapshot`], an immutable table swapped as a whole, and
+//! [`Worker::try_dispatch`], which has the last word on one worker. Everything else is written by
+//! the tasks of [`run`], one per worker and kind, so that a worker that hangs delays nobody else.
+
+mod authorities;
+mod breaker;
+pub mod clock;
+mod discovery;
+mod fleets;
+mod health;
+mod hysteresis;
+mod inflight;
+mod model;
+mod poll;
+mod reading;
+mod run;
+pub mod scrape;
+mod table;
+mod tokens;
+mod view;
+mod worker;
+
+pub use authorities::CaType;
+pub use breaker::{Breaker, BreakerState, Ticket, Verdict};
+pub use fleets::{ANY, Fleets};
+pub use inflight::InflightGuard;
+pub use model::ModelFleet;
+pub use run::run;
+pub use tokens::{BytesPerToken, MeanUncached};
+pub use view::{ReportView, WorkerRow};
+pub use worker::{Standing, Worker, WorkerAddress};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! Asks one worker for its load, again and again, and books what comes.
+
+use super::clock::{self, jittered};
+use super::model::ModelFleet;
+use super::reading::{Engine, Sent};
+use super::scrape::{PollOutcome, ReportSource, Scraper, Target};
+use super::view;
+use super::worker::{Worker, WorkerAddress};
+use crate::config::ReportChoice;
+use crate::limited::Changes;
+use crate::metrics::{PollResult, ReportState};
+use std::sync::Arc;
+use tokio::time::{Instant, sleep_until};
+
+/// Polls one worker for as long as it is polled itself, the first time at once.
+pub(super) async fn watch(model: Arc<ModelFleet>, worker: Arc<Worker>, scraper: Arc<Scraper>) {
+    let rules = &model.config.load_reports;
+    if rules.format == ReportChoice::None {
+        worker.reading.lock().lost(ReportState::Absent);
+        return;
+    }
+    let mut source = ReportSource::new(rules, worker.config.dp_size);
+    let mut restarts = worker.restarts();
+    let told = Changes::default();
+    loop {
+        let started = Instant::now();
+        if restarts != worker.restarts() {
+            restarts = worker.restarts();
+            source.restarted();
+        }
+        if let Some(address) = worker.address() {
+            let sent = Sent {
+                at: clock::now(),
+                mark: worker.live.ledger.mark(),
+                in_flight: worker.standing().in_flight,
+            };
+            let outcome = source.poll(&scraper, &target(&model, &worker, address)).await;
+            let problem = problem(&outcome);
+            book(&model, &worker, sent, outcome);
+            tell(&model, &worker, &told, problem);
+        }
+        sleep_until(started + jittered(source.next_in(rules.interval))).await;
+    }
+}
+
+fn target(model: &ModelFleet, worker: &Worker, address: WorkerAddress) -> Target {
+    let own = model.config.load_reports.auth.clone();
+    let auth = own.or_else(|| worker.config.upstream_auth.clone());
+    Target::new(&worker.config, address, auth)
+}
+
+fn book(model: &ModelFleet, worker: &Worker, sent: Sent, outcome: PollOutcome) {
+    let lost = |why| worker.reading.lock().lost(why);
+    let (result, is_news) = match outcome {
+        PollOutcome::Report(report) => {
+            worker.is_there();
+            let engine = worker.reading.lock().took(report, sent);
+            match engine {
+                Engine::Running => {}
+                Engine::Restarted => {
+                    log::info!("worker {}: its counters went back, it restarted", worker.id);
+                    model.came_back(worker);
+                }
+            }
+            (PollResult::Ok, true)
+        }
+        PollOutcome::Absent => (PollResult::Absent, lost(ReportState::Absent)),
+        PollOutcome::Unauthorized => (PollResult::Unauthorized, lost(ReportState::Unauthorized)),
+        PollOutcome::Unreadable(_) => (PollResult::Unreadable, lost(ReportState::Unreadable)),
+        PollOutcome::Timeout => (PollResult::Timeout, false),
+        PollOutcome::Unreachable(_) => (PollResult::Unreachable, false),
+    };
+    worker.metrics.polled(result);
+    if is_news {
+        model.table.changed();
+    }
+}
+
+fn problem(outcome: &PollOutcome) -> Option<String> {
+    match outcome {
+        PollOutcome::Report(_) => None,
+        PollOutcome::Absent => Some("it has no load report".to_owned()),
+        PollOutcome::Unauthorized => Some("it wants other credentials".to_owned()),
+        PollOutcome::Unreadable(error) => Some(error.to_string()),
+        PollOutcome::Timeout => Some("no answer in time".to_owned()),
+        PollOutcome::Unreachable(error) => Some(error.clone()),
+    }
+}
+
+/// One line per change of what is known, not per poll.
+fn tell(model: &ModelFleet, worker: &Worker, told: &Changes<ReportState>, problem: Option<String>) {
+    let state = view::report_state(model, worker);
+    let Some(before) = told.to(state) else { return };
+    match (before, state, problem) {
+        (_, ReportState::Fresh, _) => log::info!("worker {}: reports its load", worker.id),
+        // The health probes tell of a worker that is not there yet.
+        (None, ReportState::Never, _) => {}
+        (_, _, problem) => log::warn!(
+            "worker {}: load unknown ({}){}",
+            worker.id,
+            state.as_str(),
+            problem.map_or_else(String::new, |problem| format!(": {problem}"))
+        ),
+    }
+}

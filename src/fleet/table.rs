@@ -1,0 +1,161 @@
+//! Reports become a table: one immutable snapshot of a model's workers, swapped as a whole.
+//!
+//! A thousand workers report two thousand times a second; a snapshot is built at most once every
+//! [`COALESCE`], with all that has come meanwhile. Nothing is built while nothing changes: a report
+//! that grows stale does so by its own `fresh_until`.
+
+use super::clock;
+use super::model::ModelFleet;
+use super::reading::Reading;
+use super::worker::Worker;
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_policy::fleet::{self as policy, Fleet, Millis, Speed, SpeedSource};
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+/// Least time between two snapshots.
+const COALESCE: Duration = Duration::from_millis(10);
+/// How late the end of a breaker's cool-down may be noticed.
+const REFRESH: Duration = Duration::from_millis(100);
+/// Own first bytes change speeds without any report; looked at this rarely, in refreshes.
+const REFRESHES_PER_LOOK: u32 = 10;
+/// A believed capacity starts anew only when its worker's word changes by more than this part:
+/// bytes per token drift, and a new start drops what responses have corrected.
+const CAPACITY_STEP: u64 = 10;
+
+/// The present snapshot.
+#[derive(Debug)]
+pub(super) struct Table {
+    current: ArcSwap<Fleet>,
+    changed: Notify,
+    /// What was passed on of each worker, by position; locked while a snapshot is built.
+    passed_on: Mutex<Box<[PassedOn]>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct PassedOn {
+    /// Of the report the ledger knows.
+    captured_at: Option<Millis>,
+    /// Blocks the index was told.
+    capacity: u64,
+}
+
+impl Table {
+    pub(super) fn new(workers: usize) -> Self {
+        Self {
+            current: ArcSwap::default(),
+            changed: Notify::new(),
+            passed_on: Mutex::new(vec![PassedOn::default(); workers].into()),
+        }
+    }
+
+    pub(super) fn load(&self) -> Guard<Arc<Fleet>> {
+        self.current.load()
+    }
+
+    /// Something a snapshot holds is not true any more.
+    pub(super) fn changed(&self) {
+        self.changed.notify_one();
+    }
+}
+
+/// Publishes for as long as it is polled, and notices what no event tells.
+pub(super) async fn watch(model: Arc<ModelFleet>) {
+    let mut ticks = interval(REFRESH);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut refreshes: u32 = 0;
+    loop {
+        tokio::select! {
+            () = model.table.changed.notified() => {
+                model.publish();
+                sleep(COALESCE).await;
+            }
+            _ = ticks.tick() => {
+                let now = clock::now();
+                model.workers().iter().for_each(|worker| worker.refresh(now));
+                refreshes = refreshes.wrapping_add(1);
+                if refreshes.is_multiple_of(REFRESHES_PER_LOOK) && model.has_new_speeds() {
+                    model.publish();
+                }
+            }
+        }
+    }
+}
+
+impl ModelFleet {
+    /// Builds a snapshot of what is known now and swaps it in, then tells ledgers and index.
+    pub(super) fn publish(&self) {
+        let mut passed_on = self.table.passed_on.lock();
+        let version = self.table.load().version() + 1;
+        let mut marks = Vec::with_capacity(passed_on.len());
+        let mut rows = Vec::with_capacity(passed_on.len());
+        for (worker, passed_on) in self.workers().iter().zip(passed_on.iter_mut()) {
+            let reading = worker.reading.lock();
+            let row = self.row(worker, &reading);
+            let captured_at = row.report.as_ref().map(|report| report.captured_at);
+            if captured_at != passed_on.captured_at {
+                passed_on.captured_at = captured_at;
+                marks.extend(reading.mark().map(|mark| (worker, mark)));
+            }
+            drop(reading);
+            self.tell_capacity(worker, &row, passed_on);
+            rows.push(row);
+        }
+        self.table.current.store(Arc::new(Fleet::new(version, rows)));
+        // After the swap: for a moment something sent is counted twice, rather than not at all.
+        for (worker, mark) in marks {
+            worker.live.ledger.report_published(&mark);
+        }
+    }
+
+    fn row(&self, worker: &Worker, reading: &Reading) -> policy::Worker {
+        let ranks = worker.config.dp_size.map(|ranks| ranks.get()).or(reading.ranks());
+        policy::Worker {
+            id: worker.id.clone(),
+            slot: worker.slot,
+            role: worker.config.role,
+            weight: worker.config.weight.get(),
+            ranks: ranks.unwrap_or(1).max(1),
+            report: reading.report(&self.config.load_reports),
+            speed: speed(worker, reading),
+            live: Arc::clone(&worker.live),
+        }
+    }
+
+    fn has_new_speeds(&self) -> bool {
+        let snapshot = self.snapshot();
+        self.workers().iter().any(|worker| {
+            let known = snapshot.at(worker.slot).and_then(|at| snapshot.workers()[at].speed);
+            speed(worker, &worker.reading.lock()) != known
+        })
+    }
+
+    /// Blocks a worker's KV cache is believed to hold: tokens as reported, else as configured,
+    /// times bytes per token and slack.
+    fn tell_capacity(&self, worker: &Worker, row: &policy::Worker, told: &mut PassedOn) {
+        let configured = worker.config.kv_capacity_tokens.map(|tokens| tokens.get());
+        let reported = row.report.as_ref().and_then(|report| report.max_total_tokens);
+        let Some(tokens) = reported.filter(|tokens| 0 < *tokens).or(configured) else { return };
+        let settings = &self.index_settings;
+        let bytes = tokens as f64 * self.bytes_per_token.get() * settings.capacity_slack;
+        // Float to integer saturates.
+        let blocks = ((bytes / f64::from(settings.block_bytes.max(1))) as u64).max(1);
+        if told.capacity.abs_diff(blocks) <= told.capacity / CAPACITY_STEP {
+            return;
+        }
+        told.capacity = blocks;
+        self.index.set_capacity(worker.slot, blocks);
+    }
+}
+
+/// Configured, else by the engine's own counters, else by own first bytes.
+fn speed(worker: &Worker, reading: &Reading) -> Option<Speed> {
+    let configured = worker.config.prefill_tps.map(|speed| (speed.get(), SpeedSource::Configured));
+    let reported = || reading.throughput().map(|speed| (speed, SpeedSource::Reported));
+    let measured = || worker.live.ledger.measured_speed().map(|v| (v, SpeedSource::Measured));
+    let (tokens_per_second, source) = configured.or_else(reported).or_else(measured)?;
+    Some(Speed { tokens_per_second: tokens_per_second.max(1), source })
+}

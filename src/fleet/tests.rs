@@ -1,0 +1,6 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod dispatch;
+mod engines;
+mod names;
+mod support;

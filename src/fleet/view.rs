@@ -1,0 +1,145 @@
+//! What an operator sees of the workers: rows of `GET /v1/workers`, and gauges.
+
+use super::clock;
+use super::model::ModelFleet;
+use super::worker::Worker;
+use crate::metrics::{ReportState, WorkerView};
+use serde::Serialize;
+use std::time::Duration;
+use tidegate_policy::fleet::{Millis, Report, Role};
+
+/// One worker of `GET /v1/workers`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WorkerRow {
+    /// Configured name.
+    pub id: String,
+    /// Its model.
+    pub model: String,
+    /// As configured.
+    pub url: String,
+    /// `plain`, `prefill` or `decode`.
+    pub role: &'static str,
+    /// `active` or `draining`.
+    pub state: &'static str,
+    /// Do its probes pass?
+    pub healthy: bool,
+    /// `closed`, `open` or `half_open`.
+    pub breaker: &'static str,
+    /// Requests sent whose answer is not over.
+    pub in_flight: u32,
+    /// Prompt blocks the index believes it holds.
+    pub owned_blocks: u64,
+    /// What it last said of its load.
+    pub report: ReportView,
+}
+
+/// A report as it counts now; `null` = unknown.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReportView {
+    /// `fresh`, `stale`, `never`, `unauthorized`, `unreadable` or `absent`.
+    pub state: &'static str,
+    /// Since its poll was sent, milliseconds.
+    pub age_ms: Option<u64>,
+    /// Requests queued.
+    pub waiting: Option<u64>,
+    /// Requests being computed.
+    pub running: Option<u64>,
+    /// KV cache in use, 0 to 1.
+    pub kv_usage: Option<f64>,
+}
+
+pub(super) fn rows(model: &ModelFleet) -> Vec<WorkerRow> {
+    let now = clock::now();
+    model.workers().iter().map(|worker| row(model, worker, now)).collect()
+}
+
+pub(super) fn refresh_metrics(model: &ModelFleet) {
+    let now = clock::now();
+    for worker in model.workers() {
+        worker.metrics.show(&gauges(model, worker, now));
+    }
+}
+
+/// What is known of a worker's load now.
+pub(super) fn report_state(model: &ModelFleet, worker: &Worker) -> ReportState {
+    seen(model, worker, clock::now()).state
+}
+
+fn row(model: &ModelFleet, worker: &Worker, now: Millis) -> WorkerRow {
+    let standing = worker.standing();
+    let seen = seen(model, worker, now);
+    WorkerRow {
+        id: worker.id.to_string(),
+        model: model.config.name.clone(),
+        url: worker.config.url.to_string(),
+        role: match worker.config.role {
+            Role::Plain => "plain",
+            Role::Prefill => "prefill",
+            Role::Decode => "decode",
+        },
+        state: if standing.draining { "draining" } else { "active" },
+        healthy: standing.healthy,
+        breaker: standing.breaker.as_str(),
+        in_flight: standing.in_flight,
+        owned_blocks: model.owned_blocks(worker),
+        report: ReportView {
+            state: seen.state.as_str(),
+            age_ms: seen.age(now),
+            waiting: seen.report.as_ref().and_then(|report| report.waiting),
+            running: seen.report.as_ref().and_then(|report| report.running),
+            kv_usage: seen.kv_usage,
+        },
+    }
+}
+
+/// A worker's report and what it is worth at one instant.
+struct Seen {
+    state: ReportState,
+    report: Option<Report>,
+    kv_usage: Option<f64>,
+}
+
+impl Seen {
+    fn age(&self, now: Millis) -> Option<u64> {
+        self.report.as_ref().map(|report| now.0.saturating_sub(report.captured_at.0))
+    }
+
+    /// The report, if it may be acted on.
+    fn fresh(&self) -> Option<&Report> {
+        match self.state {
+            ReportState::Fresh => self.report.as_ref(),
+            ReportState::Stale
+            | ReportState::Never
+            | ReportState::Unauthorized
+            | ReportState::Unreadable
+            | ReportState::Absent => None,
+        }
+    }
+}
+
+fn seen(model: &ModelFleet, worker: &Worker, now: Millis) -> Seen {
+    // What decisions see, not what has come in since.
+    let fleet = model.snapshot();
+    let report = fleet.at(worker.slot).and_then(|at| fleet.workers()[at].report.clone());
+    let reading = worker.reading.lock();
+    let state = match &report {
+        Some(report) if now < report.fresh_until => ReportState::Fresh,
+        Some(_) => ReportState::Stale,
+        None => reading.missing(),
+    };
+    Seen { state, report, kv_usage: reading.kv_usage() }
+}
+
+fn gauges(model: &ModelFleet, worker: &Worker, now: Millis) -> WorkerView {
+    let seen = seen(model, worker, now);
+    let fresh = seen.fresh();
+    WorkerView {
+        state: seen.state,
+        age: seen.age(now).map(Duration::from_millis),
+        waiting: fresh.and_then(|report| report.waiting),
+        running: fresh.and_then(|report| report.running),
+        kv_usage: fresh.and(seen.kv_usage),
+        owned_blocks: model.owned_blocks(worker),
+        breaker: worker.standing().breaker.number(),
+    }
+}

@@ -1,0 +1,52 @@
+//! Every metric, once.
+//!
+//! One [`Metrics`] per edge, with a registry of its own, so that two edges in one process (a test,
+//! an embedding program) do not share counts. Hot paths hold handles made once per model and
+//! worker; nothing looks a label up while a request is served.
+
+mod decisions;
+mod outcome;
+mod process;
+mod requests;
+mod workers;
+
+pub use decisions::{DecisionFamilies, DecisionMetrics};
+pub use outcome::Outcome;
+pub use process::ProcessMetrics;
+pub use requests::{OTHER, RequestFamilies, RequestMetrics, RetryCause};
+pub use workers::{PollResult, ReportState, WorkerFamilies, WorkerMetrics, WorkerView};
+
+use prometheus::{Registry, TextEncoder};
+
+/// All metric families of one edge.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// One series per worker.
+    pub workers: WorkerFamilies,
+    /// What became of requests.
+    pub requests: RequestFamilies,
+    /// Where they were sent and why.
+    pub decisions: DecisionFamilies,
+    /// The edge as a whole.
+    pub process: ProcessMetrics,
+}
+
+impl Metrics {
+    /// Registers everything; fails only if two families of ours share a name.
+    pub fn new() -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        Ok(Self {
+            workers: WorkerFamilies::register(&registry)?,
+            requests: RequestFamilies::register(&registry)?,
+            decisions: DecisionFamilies::register(&registry)?,
+            process: ProcessMetrics::register(&registry)?,
+            registry,
+        })
+    }
+
+    /// The Prometheus text page.
+    pub fn page(&self) -> prometheus::Result<String> {
+        TextEncoder::new().encode_to_string(&self.registry.gather())
+    }
+}
