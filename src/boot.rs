@@ -1,0 +1,196 @@
+//! From a configuration to a running Pingora server: listeners, admin, background services,
+//! signals. The only place that registers services.
+
+mod admin_app;
+mod lifecycle;
+
+use crate::config::{Address, Config, Listener};
+use crate::fleet;
+use crate::proxy::{Edge, FrontDoor};
+use crate::state::State;
+use admin_app::AdminApp;
+use async_trait::async_trait;
+use lifecycle::{EarlyExit, Signals};
+use pingora::apps::HttpServerOptions;
+use pingora::listeners::tls::TlsSettings;
+use pingora::server::configuration::{Opt, ServerConf};
+use pingora::server::{RunArgs, Server, ShutdownWatch};
+use pingora::services::ServiceHandle;
+use pingora::services::background::{BackgroundService, background_service};
+use pingora::services::listening::Service;
+use std::net::TcpListener;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// What is logged without `RUST_LOG`: warnings of everything, and what an operator wants to know of
+/// the edge. Not Pingora's lines on single connections: any client can cause them, and outcomes tell
+/// the same.
+pub const LOG_FILTER: &str = "warn,pingora_proxy=off,tidegate=info,access=info";
+
+/// How the process starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Detach from the terminal.
+    pub daemon: bool,
+    /// Take the listening sockets over from the running process.
+    pub upgrade: bool,
+}
+
+/// Why it did not start.
+#[derive(Debug, Error)]
+pub enum BootError {
+    /// Pingora refuses its keys.
+    #[error("Pingora's settings: {0}")]
+    Server(String),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Bind {
+        /// Which.
+        address: String,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// A certificate or key cannot be used.
+    #[error("listener {address}: {error}")]
+    Tls {
+        /// Which.
+        address: String,
+        /// Why not.
+        error: String,
+    },
+    /// A fault of the edge.
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// Serves until a signal ends the process.
+///
+/// # Errors
+/// What keeps it from starting. Once it serves, a listener that fails ends the process with exit
+/// code 1.
+pub fn serve(config: Arc<Config>, start: Start) -> Result<(), BootError> {
+    let conf = ServerConf::from_yaml(&config.pingora)
+        .map_err(|error| BootError::Server(error.to_string()))?;
+    if !start.upgrade {
+        check_addresses(&config)?;
+    }
+    end_with_lost_listeners();
+    let state = State::new(Arc::clone(&config))?;
+    let options = Opt { upgrade: start.upgrade, daemon: start.daemon, ..Opt::default() };
+    let mut server = Server::new_with_opt_and_conf(options, conf);
+    let sockets = server.bootstrap_as_a_service();
+    for service in traffic_services(&server, &state)? {
+        after(&sockets, server.add_service(service));
+    }
+    after(&sockets, server.add_service(admin_service(&state)));
+    server.add_service(background_service("fleet", FleetTasks(Arc::clone(&state))));
+    server.add_service(background_service("exit", EarlyExit::new(Arc::clone(&state))));
+    log::info!("{} model(s) configured; admin on {}", config.models.len(), config.admin.address);
+    let signals = Signals::new(state, config.shutdown.drain_delay, config.upgrade_sock.clone());
+    server.run(RunArgs { shutdown_signal: Box::new(signals) });
+    Ok(())
+}
+
+/// The service waits for the sockets a predecessor may hand over.
+fn after(sockets: &ServiceHandle, service: ServiceHandle) {
+    service.add_dependency(sockets);
+}
+
+/// One service for the listeners that take HTTP/2 without TLS, one for those that do not.
+fn traffic_services(
+    server: &Server,
+    state: &Arc<State>,
+) -> Result<Vec<Service<FrontDoor>>, BootError> {
+    let config = &state.running().config;
+    let mut services = Vec::new();
+    for h2c in [false, true] {
+        let listeners: Vec<&Listener> =
+            config.listeners.iter().filter(|listener| listener.h2c == h2c).collect();
+        if listeners.is_empty() {
+            continue;
+        }
+        let edge = Edge::new(Arc::clone(state));
+        let proxy = pingora_proxy::http_proxy(&server.configuration, edge.clone());
+        let mut options = HttpServerOptions::default();
+        options.h2c = h2c;
+        let name = if h2c { "traffic-h2c" } else { "traffic" };
+        let mut service = Service::new(name.to_owned(), FrontDoor::new(proxy, edge, options));
+        for listener in listeners {
+            listen(&mut service, listener)?;
+        }
+        services.push(service);
+    }
+    Ok(services)
+}
+
+fn listen<A>(service: &mut Service<A>, listener: &Listener) -> Result<(), BootError> {
+    match (&listener.address, &listener.tls) {
+        (Address::Unix(path), _) => service.add_uds(&path.to_string_lossy(), None),
+        (Address::Tcp(address), None) => service.add_tcp(&address.to_string()),
+        (Address::Tcp(address), Some(files)) => {
+            let (cert, key) = (files.cert.to_string_lossy(), files.key.to_string_lossy());
+            let mut tls = TlsSettings::intermediate(&cert, &key).map_err(|error| {
+                BootError::Tls { address: address.to_string(), error: error.to_string() }
+            })?;
+            tls.enable_h2();
+            service.add_tls_with_settings(&address.to_string(), None, tls);
+        }
+    }
+    Ok(())
+}
+
+fn admin_service(state: &Arc<State>) -> Service<AdminApp> {
+    let mut service = Service::new("admin".to_owned(), AdminApp::new(Arc::clone(state)));
+    service.threads = Some(1);
+    match &state.running().config.admin.address {
+        Address::Tcp(address) => service.add_tcp(&address.to_string()),
+        Address::Unix(path) => service.add_uds(&path.to_string_lossy(), None),
+    }
+    service
+}
+
+/// Pingora tries a busy address for half a minute and then lives on without a listener, so it is
+/// tried here first.
+fn check_addresses(config: &Config) -> Result<(), BootError> {
+    let listeners = config.listeners.iter().map(|listener| &listener.address);
+    for address in listeners.chain([&config.admin.address]) {
+        if let Address::Tcp(address) = address {
+            TcpListener::bind(address)
+                .map_err(|error| BootError::Bind { address: address.to_string(), error })?;
+        }
+    }
+    Ok(())
+}
+
+/// A listener that fails later panics inside its service; the process must not live on without it.
+fn end_with_lost_listeners() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        before(panic);
+        let payload = panic.payload();
+        let message = payload
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| payload.downcast_ref::<&str>().copied())
+            .unwrap_or_default();
+        if message.starts_with("Failed to build listeners") {
+            log::error!("a listener cannot be opened; leaving");
+            std::process::exit(1);
+        }
+    }));
+}
+
+/// Reports, health, names: everything that talks to workers besides requests.
+struct FleetTasks(Arc<State>);
+
+#[async_trait]
+impl BackgroundService for FleetTasks {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let fleets = Arc::clone(&self.0.running().fleets);
+        fleet::run(fleets, async move {
+            // An error means that the server is gone.
+            let _ = shutdown.changed().await;
+        })
+        .await;
+    }
+}

@@ -1,0 +1,176 @@
+//! The last few hundred requests, each with its decision and how it ended.
+
+use crate::metrics::Outcome;
+use parking_lot::Mutex;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tidegate_policy::decision::{Considered, Decision};
+use tidegate_policy::fleet::Fleet;
+
+/// The log target of the access log.
+pub const ACCESS_LOG: &str = "access";
+
+/// Requests remembered.
+const CAPACITY: usize = 512;
+
+/// A ring of records.
+#[derive(Debug, Default)]
+pub struct Journal {
+    records: Mutex<VecDeque<Arc<Record>>>,
+}
+
+impl Journal {
+    /// Remembers a request that ended; the oldest one is forgotten.
+    pub fn push(&self, record: Arc<Record>) {
+        let mut records = self.records.lock();
+        let oldest = if records.len() == CAPACITY { records.pop_front() } else { None };
+        records.push_back(record);
+        drop(records);
+        drop(oldest);
+    }
+
+    /// Newest first.
+    pub fn latest(&self, limit: usize) -> Vec<Arc<Record>> {
+        self.records.lock().iter().rev().take(limit).cloned().collect()
+    }
+}
+
+/// One request, as the access log and `/v1/decisions` show it. No prompt text, no secrets.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record {
+    /// When it ended, seconds since 1970.
+    pub time: f64,
+    /// `x-request-id`.
+    pub request_id: String,
+    /// The client's address without its port.
+    pub client: String,
+    /// Configured model name, or `other`.
+    pub model: String,
+    /// The path's label.
+    pub path: &'static str,
+    /// Status sent to the client; 0 = none.
+    pub status: u16,
+    /// How it ended.
+    #[serde(serialize_with = "outcome_label")]
+    pub outcome: Outcome,
+    /// Why it was routed there.
+    pub decision: Option<&'static str>,
+    /// Where it was routed.
+    pub worker: Option<String>,
+    /// Error code, if the edge answered.
+    pub error: Option<&'static str>,
+    /// Prompt tokens.
+    pub prompt_tokens: PromptTokens,
+    /// Completion tokens, reported or counted content events.
+    pub completion_tokens: Option<u64>,
+    /// Head read to first content, milliseconds.
+    pub ttft_ms: Option<u64>,
+    /// Head read to end, milliseconds.
+    pub total_ms: u64,
+    /// Workers tried.
+    pub attempts: u32,
+    /// The rungs; not part of the access log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rungs: Option<Rungs>,
+}
+
+fn outcome_label<S: serde::Serializer>(outcome: &Outcome, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(outcome.as_str())
+}
+
+/// The four counts of a prompt; absent ones are unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PromptTokens {
+    /// What the decision went by.
+    pub estimated: Option<u64>,
+    /// What the answer said.
+    pub reported: Option<u64>,
+    /// What the index held at the chosen worker.
+    pub matched: Option<u64>,
+    /// What the answer said was cached.
+    pub cached: Option<u64>,
+}
+
+/// A decision rung by rung, with names instead of positions.
+#[derive(Clone, Debug, Serialize)]
+pub struct Rungs {
+    /// Version of the fleet snapshot.
+    pub snapshot: u64,
+    /// The candidates, best first, and what became of each.
+    pub candidates: Vec<CandidateRow>,
+    /// Candidates the gate rejected.
+    pub gate_rejected: u32,
+    /// Deepest match among them, blocks.
+    pub best_rejected_blocks: u32,
+    /// Every fleet worker is gated.
+    pub fleet_all_queued: bool,
+    /// The re-admission rung was used.
+    pub queue_gate_fell_back: bool,
+    /// Candidates hard admission looked at.
+    pub admission_evaluated: u32,
+    /// Candidates it rejected.
+    pub admission_rejected: u32,
+    /// What the evaluated candidates' pressure was measured by.
+    pub pressure_source: &'static str,
+    /// The same for the pin.
+    pub pin_pressure_source: Option<&'static str>,
+    /// Pairs the pressure guard compared.
+    pub guard_compared: u32,
+    /// Pairs whose winner it changed.
+    pub guard_overrides: u32,
+    /// A gate is configured and no worker has a fresh queue.
+    pub gate_inert: bool,
+    /// How a cache-aware decision is counted.
+    pub cache_decision: Option<&'static str>,
+}
+
+/// One candidate.
+#[derive(Clone, Debug, Serialize)]
+pub struct CandidateRow {
+    /// Worker id.
+    pub worker: String,
+    /// Matched blocks.
+    pub blocks: u32,
+    /// Tokens it would have to compute.
+    pub uncached_tokens: u64,
+    /// The queue the gate looked at.
+    pub queue: Option<u64>,
+    /// What became of it.
+    pub verdict: &'static str,
+}
+
+impl Rungs {
+    /// Names what the decision's trace refers to by position.
+    pub fn new(fleet: &Fleet, decision: &Decision) -> Self {
+        let trace = &decision.trace;
+        Self {
+            snapshot: fleet.version(),
+            candidates: trace.considered.iter().map(|row| CandidateRow::new(fleet, row)).collect(),
+            gate_rejected: trace.gate_rejected,
+            best_rejected_blocks: trace.best_rejected_blocks,
+            fleet_all_queued: trace.fleet_all_queued,
+            queue_gate_fell_back: trace.queue_gate_fell_back,
+            admission_evaluated: trace.admission_evaluated,
+            admission_rejected: trace.admission_rejected,
+            pressure_source: trace.pressure_source.as_str(),
+            pin_pressure_source: trace.pin_pressure_source.map(|source| source.as_str()),
+            guard_compared: trace.guard_compared,
+            guard_overrides: trace.guard_overrides,
+            gate_inert: trace.gate_inert,
+            cache_decision: decision.cache.map(|cache| cache.as_str()),
+        }
+    }
+}
+
+impl CandidateRow {
+    fn new(fleet: &Fleet, considered: &Considered) -> Self {
+        Self {
+            worker: fleet.workers()[considered.at].id.to_string(),
+            blocks: considered.blocks,
+            uncached_tokens: considered.uncached_tokens,
+            queue: considered.queue,
+            verdict: considered.verdict.as_str(),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What is known of one request between its head and the end of its answer.
+
+use super::attempt::Attempt;
+use super::body::RequestBody;
+use super::reply::Refusal;
+use crate::metrics::Outcome;
+use crate::prompt::Dialect;
+use crate::prompt::usage::UsageReader;
+use crate::routing::Query;
+use crate::state::{InProgress, Running, ServedModel, State};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidegate_policy::decision::Decision;
+use tidegate_policy::fleet::{Fleet, Slot};
+
+/// See the module. One configuration from start to end.
+#[derive(Debug)]
+pub struct RequestContext {
+    pub(super) state: Arc<State>,
+    pub(super) running: Arc<Running>,
+    pub(super) started: Instant,
+    pub(super) request_id: String,
+    pub(super) dialect: Dialect,
+    pub(super) model: Arc<ServedModel>,
+    pub(super) body: RequestBody,
+    pub(super) query: Option<Query>,
+    pub(super) streamed: bool,
+    /// Workers that failed this request.
+    pub(super) excluded: SmallVec<[Slot; 4]>,
+    /// Its number among the model's requests.
+    pub(super) turn: Option<u64>,
+    pub(super) attempts: u32,
+    pub(super) attempt: Option<Attempt>,
+    /// Where it was routed, and by which snapshot.
+    pub(super) routed: Option<(Arc<Fleet>, Decision)>,
+    pub(super) refusal: Option<Refusal>,
+    pub(super) answer: Answer,
+    pub(super) observed: bool,
+    _in_progress: InProgress,
+}
+
+/// A worker's answer so far.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// Final status; 0 = none yet.
+    pub(super) status: u16,
+    pub(super) usage: Option<UsageReader>,
+    pub(super) first_content: Option<Duration>,
+    /// Its last byte came.
+    pub(super) complete: bool,
+    /// What ended it early.
+    pub(super) broken: Option<Outcome>,
+}
+
+impl RequestContext {
+    pub(super) fn new(state: Arc<State>) -> Self {
+        let running = state.pin();
+        Self {
+            started: Instant::now(),
+            request_id: String::new(),
+            dialect: Dialect::Other,
+            model: Arc::clone(running.other()),
+            body: RequestBody::Empty,
+            query: None,
+            streamed: false,
+            excluded: SmallVec::new(),
+            turn: None,
+            attempts: 0,
+            attempt: None,
+            routed: None,
+            refusal: None,
+            answer: Answer::default(),
+            observed: false,
+            _in_progress: InProgress::enter(Arc::clone(&state)),
+            running,
+            state,
+        }
+    }
+
+    /// May another worker be tried?
+    pub(super) fn may_retry(&self) -> bool {
+        let most =
+            self.model.fleet.as_ref().map_or(1, |fleet| fleet.config.retries.max_attempts.get());
+        self.attempts < most && self.body.is_replayable()
+    }
+}

@@ -1,0 +1,103 @@
+//! What is checked of a request's head before anything is done for it.
+
+use super::reply::Refusal;
+use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use pingora_proxy::Session;
+
+/// Refuses heads that are too large or whose framing two parties could read in two ways.
+pub(super) fn check(session: &Session, max_header_bytes: u64) -> Result<(), Refusal> {
+    if session.is_http2() {
+        // The h2 library enforces its own list limit and has no ambiguous framing.
+        return check_size(head_size(session), max_header_bytes);
+    }
+    let raw = session.to_h1_raw();
+    check_size(raw.len() as u64, max_header_bytes)?;
+    check_lines(&raw)?;
+    check_framing(session, &raw)
+}
+
+fn check_size(size: u64, max_header_bytes: u64) -> Result<(), Refusal> {
+    if max_header_bytes < size { Err(Refusal::HeadersTooLarge(max_header_bytes)) } else { Ok(()) }
+}
+
+/// Size in the sense of HTTP/2's header list: names, values and 32 bytes a field.
+fn head_size(session: &Session) -> u64 {
+    let headers = &session.req_header().headers;
+    headers.iter().map(|(name, value)| (name.as_str().len() + value.len() + 32) as u64).sum()
+}
+
+/// No bare CR or LF, no folded line.
+fn check_lines(raw: &[u8]) -> Result<(), Refusal> {
+    for at in memchr::memchr2_iter(b'\r', b'\n', raw) {
+        let line_end = match raw[at] {
+            b'\r' => raw.get(at + 1) == Some(&b'\n'),
+            _ => 0 < at && raw[at - 1] == b'\r',
+        };
+        if !line_end {
+            return Err(Refusal::BadRequest("bare CR or LF in the request head"));
+        }
+        if raw[at] == b'\n' && matches!(raw.get(at + 1), Some(b' ' | b'\t')) {
+            return Err(Refusal::BadRequest("folded header line"));
+        }
+    }
+    Ok(())
+}
+
+/// One way to tell where the body ends, not two.
+fn check_framing(session: &Session, raw: &[u8]) -> Result<(), Refusal> {
+    let request = session.req_header();
+    let mut codings = request.headers.get_all(TRANSFER_ENCODING).iter();
+    let coding = codings.next();
+    let chunked = coding.is_some();
+    // Pingora looks at the last coding only; a worker may look at another one.
+    let is_plain =
+        |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    if coding.is_some_and(|coding| !is_plain(coding)) || codings.next().is_some() {
+        return Err(Refusal::BadRequest("a Transfer-Encoding other than chunked"));
+    }
+    // Pingora drops Content-Length when both are there, so the raw head is asked.
+    if chunked && has_header_line(raw, CONTENT_LENGTH.as_str().as_bytes()) {
+        return Err(Refusal::BadRequest("both Content-Length and Transfer-Encoding"));
+    }
+    if chunked && request.version < http::Version::HTTP_11 {
+        return Err(Refusal::BadRequest("Transfer-Encoding in an HTTP/1.0 request"));
+    }
+    let mut lengths = request.headers.get_all(CONTENT_LENGTH).iter();
+    let first = lengths.next();
+    if lengths.any(|other| Some(other) != first) {
+        return Err(Refusal::BadRequest("two different Content-Lengths"));
+    }
+    match first.map(|value| value.as_bytes().trim_ascii()) {
+        Some(digits) if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) => {
+            Err(Refusal::BadRequest("Content-Length is not a number"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn has_header_line(raw: &[u8], name: &[u8]) -> bool {
+    raw.split(|byte| *byte == b'\n').any(|line| {
+        let head = line.get(..name.len());
+        head.is_some_and(|head| head.eq_ignore_ascii_case(name))
+            && line.get(name.len()) == Some(&b':')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_line_ends_and_folds_are_refused() {
+        assert!(check_lines(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_ok());
+        assert!(check_lines(b"GET / HTTP/1.1\nHost: a\r\n\r\n").is_err());
+        assert!(check_lines(b"GET / HTTP/1.1\r\nHost: a\rb\r\n\r\n").is_err());
+        assert!(check_lines(b"GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn a_header_line_is_found_by_its_whole_name() {
+        assert!(has_header_line(b"GET / HTTP/1.1\r\nCONTENT-length: 3\r\n", b"content-length"));
+        assert!(!has_header_line(b"GET /\r\nx-content-length: 3\r\n", b"content-length"));
+    }
+}

@@ -1,0 +1,223 @@
+//! The edge as Pingora's `ProxyHttp`: one file per phase, in the order a request passes them.
+//!
+//! `front` (deadline for the head) → `request_filter` (`head`, `body`, prompt) → `upstream_peer`
+//! (decision, dispatch) → `upstream_request` (headers, replay) → `response` (answer, read on the
+//! side) → `observe` (booked once). `failure` is the way out of every phase; `reply` says it to
+//! the client.
+
+mod attempt;
+mod body;
+mod context;
+mod failure;
+mod front;
+mod head;
+mod models;
+mod observe;
+mod patience;
+mod reply;
+mod request_filter;
+mod response;
+mod upstream_peer;
+mod upstream_request;
+
+pub use context::RequestContext;
+pub use front::FrontDoor;
+
+use crate::state::State;
+use async_trait::async_trait;
+use bytes::Bytes;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::Digest;
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, Result};
+use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use std::any::Any;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// The edge. Put it behind Pingora's `http_proxy` in a server of your own, or let
+/// [`crate::boot`] do that.
+#[derive(Clone, Debug)]
+pub struct Edge {
+    state: Arc<State>,
+    /// Room for all buffered bodies.
+    room: Arc<Semaphore>,
+}
+
+/// How long clients may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientTimeouts {
+    pub(crate) header: Duration,
+    pub(crate) idle: Duration,
+}
+
+impl Edge {
+    /// The edge over `state`; background tasks are the caller's, see [`crate::fleet::run`].
+    pub fn new(state: Arc<State>) -> Self {
+        let room = body::room(state.running().config.limits.max_buffered_bytes);
+        Self { state, room }
+    }
+
+    pub(crate) fn client_timeouts(&self) -> ClientTimeouts {
+        let timeouts = &self.state.running().config.timeouts;
+        ClientTimeouts { header: timeouts.client_header, idle: timeouts.client_idle }
+    }
+}
+
+#[async_trait]
+impl ProxyHttp for Edge {
+    type CTX = RequestContext;
+
+    fn new_ctx(&self) -> RequestContext {
+        front::head_was_read();
+        RequestContext::new(Arc::clone(&self.state))
+    }
+
+    async fn request_filter(
+        &self,
+        session: &mut Session,
+        ctx: &mut RequestContext,
+    ) -> Result<bool> {
+        request_filter::run(session, ctx, &self.room).await
+    }
+
+    async fn upstream_peer(
+        &self,
+        _session: &mut Session,
+        ctx: &mut RequestContext,
+    ) -> Result<Box<HttpPeer>> {
+        upstream_peer::choose(ctx)
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _session: &mut Session,
+        _reused: bool,
+        _peer: &HttpPeer,
+        connection: RawFd,
+        _digest: Option<&Digest>,
+        ctx: &mut RequestContext,
+    ) -> Result<()> {
+        upstream_request::connected(connection, ctx)
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        request: &mut RequestHeader,
+        ctx: &mut RequestContext,
+    ) -> Result<()> {
+        upstream_request::headers(session, request, ctx)
+    }
+
+    async fn request_body_filter(
+        &self,
+        _session: &mut Session,
+        body: &mut Option<Bytes>,
+        _end_of_stream: bool,
+        ctx: &mut RequestContext,
+    ) -> Result<()> {
+        upstream_request::body(body, ctx)
+    }
+
+    async fn upstream_response_filter(
+        &self,
+        session: &mut Session,
+        answer: &mut ResponseHeader,
+        ctx: &mut RequestContext,
+    ) -> Result<()> {
+        response::head_from_worker(session, answer, ctx);
+        Ok(())
+    }
+
+    async fn response_filter(
+        &self,
+        session: &mut Session,
+        answer: &mut ResponseHeader,
+        ctx: &mut RequestContext,
+    ) -> Result<()> {
+        response::head_to_client(session, answer, ctx)
+    }
+
+    fn upstream_response_body_filter(
+        &self,
+        _session: &mut Session,
+        body: &mut Option<Bytes>,
+        end_of_stream: bool,
+        ctx: &mut RequestContext,
+    ) -> Result<Option<Duration>> {
+        response::piece(body.as_deref(), end_of_stream, ctx);
+        Ok(None)
+    }
+
+    fn fail_to_connect(
+        &self,
+        _session: &mut Session,
+        _peer: &HttpPeer,
+        ctx: &mut RequestContext,
+        error: Box<Error>,
+    ) -> Box<Error> {
+        failure::to_connect(error, ctx)
+    }
+
+    fn error_while_proxy(
+        &self,
+        _peer: &HttpPeer,
+        _session: &mut Session,
+        error: Box<Error>,
+        ctx: &mut RequestContext,
+        reused: bool,
+    ) -> Box<Error> {
+        failure::while_proxying(error, reused, ctx)
+    }
+
+    async fn fail_to_proxy(
+        &self,
+        session: &mut Session,
+        error: &Error,
+        ctx: &mut RequestContext,
+    ) -> FailToProxy {
+        failure::answer(session, error, ctx).await
+    }
+
+    fn suppress_error_log(
+        &self,
+        _session: &Session,
+        _ctx: &RequestContext,
+        _error: &Error,
+    ) -> bool {
+        // The access log has each request's outcome; Pingora's line would name worker addresses
+        // once per request while a worker is down.
+        true
+    }
+
+    fn suppress_proxy_warn_log(
+        &self,
+        _session: &Session,
+        _ctx: &RequestContext,
+        _error: &Error,
+        _context: ProxyWarnLogContext,
+    ) -> bool {
+        true
+    }
+
+    fn persist_connection_context(
+        &self,
+        _session: &Session,
+        _ctx: &RequestContext,
+    ) -> Option<Box<dyn Any + Send + Sync>> {
+        // The mark by which `FrontDoor` tells a connection that already served a request.
+        Some(Box::new(()))
+    }
+
+    async fn logging(
+        &self,
+        session: &mut Session,
+        _error: Option<&Error>,
+        ctx: &mut RequestContext,
+    ) {
+        observe::request_ended(session, ctx);
+    }
+}

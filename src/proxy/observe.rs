@@ -1,0 +1,161 @@
+//! How a request ended, booked once: worker, index, estimates, metrics, journal, access log.
+
+use super::context::RequestContext;
+use super::reply::Refusal;
+use crate::fleet::ModelFleet;
+use crate::journal::{ACCESS_LOG, PromptTokens, Record, Rungs};
+use crate::metrics::{OTHER, Outcome};
+use crate::prompt::usage::{Usage, UsageReader};
+use crate::state::unix_seconds;
+use pingora_proxy::Session;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Called by Pingora when the request is over, however it ended.
+pub(super) fn request_ended(session: &Session, ctx: &mut RequestContext) {
+    if ctx.observed {
+        return;
+    }
+    ctx.observed = true;
+    let outcome = outcome(ctx);
+    let usage = ctx.answer.usage.as_ref().map(|usage| usage.usage()).unwrap_or_default();
+    settle(ctx, outcome);
+    learn(ctx, outcome, &usage);
+    count(ctx, outcome, &usage);
+    let record = Arc::new(record(session, ctx, outcome, &usage));
+    write_access_log(ctx, &record);
+    ctx.state.journal.push(record);
+}
+
+fn outcome(ctx: &RequestContext) -> Outcome {
+    if let Some(broken) = ctx.answer.broken {
+        return broken;
+    }
+    match &ctx.refusal {
+        Some(refusal) => refused(refusal),
+        None => answered(ctx.answer.status),
+    }
+}
+
+fn refused(refusal: &Refusal) -> Outcome {
+    match refusal {
+        Refusal::BadRequest(_)
+        | Refusal::ModelNotFound(_)
+        | Refusal::RequestTimeout
+        | Refusal::LengthRequired
+        | Refusal::BodyTooLarge(_)
+        | Refusal::HeadersTooLarge(_) => Outcome::ClientError,
+        Refusal::FleetSaturated => Outcome::Shed,
+        Refusal::WorkerUnreachable => Outcome::Unreachable,
+        Refusal::WorkerClosed => Outcome::WorkerError,
+        Refusal::FirstByteTimeout | Refusal::StreamIdleTimeout => Outcome::Timeout,
+        Refusal::NoRoutableWorker | Refusal::QueueTimeout | Refusal::Internal => Outcome::EdgeError,
+    }
+}
+
+fn answered(status: u16) -> Outcome {
+    match status {
+        // Ended without an answer and without a fault of worker or edge.
+        0 => Outcome::Cancelled,
+        429 | 503 | 529 => Outcome::WorkerBusy,
+        400..=499 => Outcome::ClientError,
+        500.. => Outcome::WorkerError,
+        1..=399 => Outcome::Ok,
+    }
+}
+
+fn settle(ctx: &mut RequestContext, outcome: Outcome) {
+    let complete = ctx.answer.complete;
+    let Some(attempt) = ctx.attempt.take() else { return };
+    if complete { attempt.finished(outcome) } else { attempt.broken(outcome) }
+}
+
+/// What a finished answer teaches: token estimate, how true the index is.
+fn learn(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
+    let (Some(fleet), Some(query), Some((snapshot, decision))) =
+        (&ctx.model.fleet, &ctx.query, &ctx.routed)
+    else {
+        return;
+    };
+    if outcome != Outcome::Ok {
+        return;
+    }
+    let Some(prompt_tokens) = usage.prompt_tokens else { return };
+    if query.is_estimate {
+        fleet.bytes_per_token.observed(query.keys.bytes(), prompt_tokens);
+    }
+    let Some(cached) = usage.cached_tokens else { return };
+    let predicted = query.input_tokens.saturating_sub(decision.uncached_tokens);
+    let slot = snapshot.workers()[decision.at].slot;
+    fleet.index.reported(slot, predicted, cached, prompt_tokens);
+    ctx.model.requests.predicted_cached_tokens.inc_by(predicted);
+    ctx.model.requests.reported_cached_tokens.inc_by(cached);
+}
+
+fn count(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
+    let requests = &ctx.model.requests;
+    requests.ended(ctx.dialect, ctx.answer.status, outcome);
+    requests.request_seconds.observe(ctx.started.elapsed().as_secs_f64());
+    if let Some(first) = ctx.answer.first_content.filter(|_| ctx.streamed) {
+        requests.ttft_seconds.observe(first.as_secs_f64());
+    }
+    requests.prompt_tokens.inc_by(usage.prompt_tokens.unwrap_or(0));
+    requests.cached_tokens.inc_by(usage.cached_tokens.unwrap_or(0));
+    requests.prompt_cached_tokens.inc_by(usage.cached_tokens.unwrap_or(0));
+    requests.completion_tokens.inc_by(usage.completion_tokens.unwrap_or(0));
+    if let Some((_, decision)) = &ctx.routed {
+        ctx.model.decisions.book(decision);
+    }
+}
+
+fn record(session: &Session, ctx: &RequestContext, outcome: Outcome, usage: &Usage) -> Record {
+    let routed = ctx.routed.as_ref();
+    let estimated = ctx.query.as_ref().map(|query| query.input_tokens);
+    let uncached = routed.map(|(_, decision)| decision.uncached_tokens);
+    let client = session.client_addr().and_then(|address| address.as_inet());
+    let name = |fleet: &Arc<ModelFleet>| fleet.config.name.clone();
+    Record {
+        time: unix_seconds(),
+        request_id: ctx.request_id.clone(),
+        client: client.map_or_else(|| "unix".to_owned(), |address| address.ip().to_string()),
+        model: ctx.model.fleet.as_ref().map_or_else(|| OTHER.to_owned(), name),
+        path: ctx.dialect.as_str(),
+        status: ctx.answer.status,
+        outcome,
+        decision: routed.map(|(_, decision)| decision.reason.as_str()),
+        worker: routed.map(|(fleet, decision)| fleet.workers()[decision.at].id.to_string()),
+        error: ctx.refusal.as_ref().map(Refusal::code),
+        prompt_tokens: PromptTokens {
+            estimated,
+            reported: usage.prompt_tokens,
+            matched: estimated
+                .zip(uncached)
+                .map(|(input, uncached)| input.saturating_sub(uncached)),
+            cached: usage.cached_tokens,
+        },
+        completion_tokens: ctx.answer.usage.as_ref().and_then(UsageReader::completion_tokens),
+        ttft_ms: ctx.answer.first_content.map(millis),
+        total_ms: millis(ctx.started.elapsed()),
+        attempts: ctx.attempts,
+        rungs: routed.map(|(fleet, decision)| Rungs::new(fleet, decision)),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn write_access_log(ctx: &RequestContext, record: &Record) {
+    let settings = &ctx.running.config.access_log;
+    if !settings.enabled || !log::log_enabled!(target: ACCESS_LOG, log::Level::Info) {
+        return;
+    }
+    if settings.sample < 1.0 && settings.sample <= fastrand::f64() {
+        return;
+    }
+    let line = Record { rungs: None, ..record.clone() };
+    match serde_json::to_string(&line) {
+        Ok(line) => log::info!(target: ACCESS_LOG, "{line}"),
+        Err(error) => log::error!("an access log line cannot be written: {error}"),
+    }
+}

@@ -1,0 +1,121 @@
+//! The worker's answer on its way to the client: passed on as it comes, read on the side.
+
+use super::context::RequestContext;
+use crate::fleet::clock;
+use crate::prompt::usage::UsageReader;
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::{HeaderName, HeaderValue};
+use pingora::Result;
+use pingora::http::ResponseHeader;
+use pingora_proxy::Session;
+use std::time::Duration;
+
+/// The head as the worker sent it.
+pub(super) fn head_from_worker(
+    session: &mut Session,
+    answer: &ResponseHeader,
+    ctx: &mut RequestContext,
+) {
+    if answer.status.is_informational() && answer.status != http::StatusCode::SWITCHING_PROTOCOLS {
+        if let Some(attempt) = &mut ctx.attempt {
+            attempt.unanswered_since = None;
+        }
+        return;
+    }
+    renew_patience(ctx);
+    if let Some(attempt) = &mut ctx.attempt {
+        attempt.answered(answer.status.as_u16());
+    }
+    ctx.body.release();
+    ctx.answer.status = answer.status.as_u16();
+    if answer.status.is_success() && ctx.dialect.has_prompt() {
+        let header =
+            |name| answer.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let reader = UsageReader::new(header(CONTENT_TYPE), header(CONTENT_ENCODING), ctx.dialect);
+        ctx.answer.usage = Some(reader);
+    }
+    if ctx.state.is_draining() {
+        session.set_keepalive(None);
+    }
+}
+
+/// The head as the client gets it.
+pub(super) fn head_to_client(
+    session: &mut Session,
+    answer: &mut ResponseHeader,
+    ctx: &RequestContext,
+) -> Result<()> {
+    if answer.status.is_informational() {
+        return Ok(());
+    }
+    remove_hop_by_hop(answer);
+    if session.req_header().version < http::Version::HTTP_11
+        && answer.remove_header(&TRANSFER_ENCODING).is_some()
+    {
+        // Such a client knows no chunks: the end of the connection is the end of the body.
+        session.set_keepalive(None);
+    }
+    if !answer.headers.contains_key("x-request-id") {
+        answer.insert_header("x-request-id", ctx.request_id.as_str())?;
+    }
+    if !ctx.running.config.http.response_headers {
+        return Ok(());
+    }
+    if let Some((fleet, decision)) = &ctx.routed {
+        answer.insert_header("x-tidegate-decision", decision.reason.as_str())?;
+        answer.insert_header("x-tidegate-worker", fleet.workers()[decision.at].id.as_str())?;
+    }
+    Ok(())
+}
+
+/// What the worker said of its own connection, not of its answer. `Connection` and
+/// `Transfer-Encoding` themselves are Pingora's, which sets them anew.
+fn remove_hop_by_hop(answer: &mut ResponseHeader) {
+    let nominated: Vec<HeaderName> = answer
+        .headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .filter(|name| ![CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING].contains(name))
+        .collect();
+    let nominated = nominated.iter().map(HeaderName::as_str);
+    for name in nominated.chain(HOP_BY_HOP) {
+        answer.remove_header(name);
+    }
+}
+
+const HOP_BY_HOP: [&str; 6] =
+    ["keep-alive", "proxy-connection", "proxy-authenticate", "te", "trailer", "upgrade"];
+
+/// A piece of the body.
+pub(super) fn piece(piece: Option<&[u8]>, end: bool, ctx: &mut RequestContext) {
+    renew_patience(ctx);
+    if let (Some(usage), Some(piece)) = (&mut ctx.answer.usage, piece) {
+        usage.push(piece, clock::now());
+        if ctx.answer.first_content.is_none() && usage.first_content().is_some() {
+            ctx.answer.first_content = Some(ctx.started.elapsed());
+            if let Some(attempt) = &mut ctx.attempt {
+                attempt.first_content();
+            }
+        }
+    }
+    if end {
+        ctx.answer.complete = true;
+        // The connection goes back to the pool next; it is no longer this request's to end.
+        if let Some(attempt) = &mut ctx.attempt {
+            attempt.patience = None;
+        }
+    }
+}
+
+fn renew_patience(ctx: &RequestContext) {
+    let idle: Duration = match &ctx.model.fleet {
+        Some(fleet) => fleet.config.timeouts.stream_idle,
+        None => return,
+    };
+    if let Some(patience) = ctx.attempt.as_ref().and_then(|attempt| attempt.patience.as_ref()) {
+        patience.renew(idle);
+    }
+}

@@ -1,0 +1,100 @@
+//! What the worker gets: the client's headers less what is the edge's own business, and its bytes.
+
+use super::context::RequestContext;
+use super::failure;
+use super::patience::Patience;
+use super::reply::Refusal;
+use crate::config::Forwarded;
+use bytes::Bytes;
+use http::header::FORWARDED;
+use pingora::Result;
+use pingora::http::RequestHeader;
+use pingora_proxy::Session;
+use std::os::fd::RawFd;
+use std::time::Instant;
+
+const OWN_PREFIX: &str = "x-tidegate-";
+
+/// A connection to the worker is there, new or pooled.
+pub(super) fn connected(connection: RawFd, ctx: &mut RequestContext) -> Result<()> {
+    let first_byte = match &ctx.model.fleet {
+        Some(fleet) => fleet.config.timeouts.first_byte,
+        None => ctx.running.config.timeouts.first_byte,
+    };
+    match Patience::start(connection, first_byte) {
+        Ok(patience) => {
+            if let Some(attempt) = &mut ctx.attempt {
+                attempt.patience = Some(patience);
+            }
+            Ok(())
+        }
+        Err(error) => {
+            log::warn!("no descriptor to watch a worker's connection with: {error}");
+            Err(failure::refusing(ctx, Refusal::Internal))
+        }
+    }
+}
+
+/// The head.
+pub(super) fn headers(
+    session: &Session,
+    request: &mut RequestHeader,
+    ctx: &mut RequestContext,
+) -> Result<()> {
+    let own: Vec<_> = request
+        .headers
+        .keys()
+        .filter(|name| name.as_str().starts_with(OWN_PREFIX))
+        .cloned()
+        .collect();
+    for name in own {
+        request.remove_header(&name);
+    }
+    request.insert_header("x-request-id", ctx.request_id.as_str())?;
+    forwarded(session, request, ctx.running.config.http.forwarded)?;
+    if let Some(attempt) = &mut ctx.attempt {
+        if let Some(auth) = &attempt.worker.config.upstream_auth {
+            request.remove_header(&http::header::AUTHORIZATION);
+            request.insert_header(auth.name.clone(), auth.value.expose())?;
+        }
+        attempt.unanswered_since = Some(Instant::now());
+    }
+    Ok(())
+}
+
+fn forwarded(session: &Session, request: &mut RequestHeader, mode: Forwarded) -> Result<()> {
+    let client =
+        session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
+    let tls = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
+    let proto = if tls { "https" } else { "http" };
+    let host = request.headers.get(http::header::HOST).cloned();
+    match mode {
+        Forwarded::Off => return Ok(()),
+        Forwarded::Set => {
+            for name in ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"] {
+                request.remove_header(name);
+            }
+            request.remove_header(&FORWARDED);
+        }
+        Forwarded::Append => {}
+    }
+    if let Some(client) = client {
+        let before = request.headers.get_all("x-forwarded-for").iter();
+        let mut chain: Vec<String> =
+            before.filter_map(|value| value.to_str().ok().map(str::to_owned)).collect();
+        chain.push(client.to_string());
+        request.insert_header("x-forwarded-for", chain.join(", "))?;
+    }
+    if !request.headers.contains_key("x-forwarded-proto") {
+        request.insert_header("x-forwarded-proto", proto)?;
+    }
+    if let Some(host) = host.filter(|_| !request.headers.contains_key("x-forwarded-host")) {
+        request.insert_header("x-forwarded-host", host.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The body; see [`super::body`].
+pub(super) fn body(piece: &mut Option<Bytes>, ctx: &mut RequestContext) -> Result<()> {
+    ctx.body.forward(piece).map_err(|refusal| failure::refusing(ctx, refusal))
+}

@@ -1,0 +1,167 @@
+//! What the parts of one edge share.
+
+use crate::config::{self, Config};
+use crate::fleet::{Fleets, ModelFleet};
+use crate::journal::Journal;
+use crate::limited::Sampler;
+use crate::metrics::{DecisionMetrics, Metrics, OTHER, RequestMetrics};
+use arc_swap::{ArcSwap, Guard};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// One edge.
+#[derive(Debug)]
+pub struct State {
+    running: ArcSwap<Running>,
+    /// Every metric.
+    pub metrics: Metrics,
+    /// The last few hundred requests with their decisions.
+    pub journal: Journal,
+    draining: AtomicBool,
+    in_progress: AtomicU64,
+}
+
+/// A configuration and the fleets built from it. A request holds one from start to end.
+#[derive(Debug)]
+pub struct Running {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// Its fleets.
+    pub fleets: Arc<Fleets>,
+    /// Which one it is, from 1.
+    pub generation: u64,
+    models: BTreeMap<String, Arc<ServedModel>>,
+    other: Arc<ServedModel>,
+}
+
+/// A model's fleet with its metric handles; without a fleet for requests that name no model of ours.
+#[derive(Debug)]
+pub struct ServedModel {
+    /// Who serves it.
+    pub fleet: Option<Arc<ModelFleet>>,
+    /// What became of its requests.
+    pub requests: RequestMetrics,
+    /// Where they were sent.
+    pub decisions: DecisionMetrics,
+    /// Which saturation pins to log.
+    pub pins: Sampler,
+    /// Which decisions of an inert gate to warn of.
+    pub inert_gate: Sampler,
+}
+
+impl ServedModel {
+    fn new(fleet: Option<&Arc<ModelFleet>>, metrics: &Metrics) -> Arc<Self> {
+        let config: Option<&config::Model> = fleet.map(|fleet| &*fleet.config);
+        let (name, policy) =
+            config.map_or((OTHER, OTHER), |config| (&config.name, config.policy.as_str()));
+        Arc::new(Self {
+            fleet: fleet.cloned(),
+            requests: metrics.requests.model(name),
+            decisions: metrics.decisions.model(name, policy),
+            pins: Sampler::new(),
+            inert_gate: Sampler::new(),
+        })
+    }
+}
+
+impl State {
+    /// Builds the fleets of a configuration; nothing runs yet.
+    ///
+    /// # Errors
+    /// A metric could not be registered, which is a fault of the edge.
+    pub fn new(config: Arc<Config>) -> prometheus::Result<Arc<Self>> {
+        let metrics = Metrics::new()?;
+        let running = Running::new(config, &metrics, 1);
+        metrics.process.config_generation.set(1);
+        metrics.process.config_last_reload.set(unix_seconds());
+        Ok(Arc::new(Self {
+            running: ArcSwap::from_pointee(running),
+            metrics,
+            journal: Journal::default(),
+            draining: AtomicBool::new(false),
+            in_progress: AtomicU64::new(0),
+        }))
+    }
+
+    /// The configuration in force, for a look.
+    pub fn running(&self) -> Guard<Arc<Running>> {
+        self.running.load()
+    }
+
+    /// The configuration in force, to hold on to.
+    pub fn pin(&self) -> Arc<Running> {
+        self.running.load_full()
+    }
+
+    /// May new traffic be sent here?
+    pub fn is_ready(&self) -> bool {
+        !self.is_draining() && self.running().fleets.is_ready()
+    }
+
+    /// From now on readiness is red and connections are not kept.
+    pub fn start_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Is the process about to leave?
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Requests between their head and the end of their answer.
+    pub fn in_progress(&self) -> u64 {
+        self.in_progress.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts a request while it lives.
+#[derive(Debug)]
+pub(crate) struct InProgress(Arc<State>);
+
+impl InProgress {
+    pub(crate) fn enter(state: Arc<State>) -> Self {
+        state.in_progress.fetch_add(1, Ordering::Relaxed);
+        Self(state)
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        self.0.in_progress.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Running {
+    fn new(config: Arc<Config>, metrics: &Metrics, generation: u64) -> Self {
+        let fleets = Arc::new(Fleets::new(&config, metrics));
+        let served = |fleet| ServedModel::new(Some(fleet), metrics);
+        let models = fleets
+            .models()
+            .iter()
+            .map(|fleet| (fleet.config.name.clone(), served(fleet)))
+            .collect();
+        Self { config, fleets, generation, models, other: ServedModel::new(None, metrics) }
+    }
+
+    /// The model a client named, or the default one if it named none.
+    pub fn model(&self, name: Option<&str>) -> Option<&Arc<ServedModel>> {
+        let fleet = match name {
+            Some(name) => self.fleets.lookup(name)?,
+            None => self.fleets.default_model()?,
+        };
+        self.models.get(&fleet.config.name)
+    }
+
+    /// Stands for requests that name no model of ours.
+    pub fn other(&self) -> &Arc<ServedModel> {
+        &self.other
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_seconds() -> f64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0.0, |since| since.as_secs_f64())
+}
