@@ -1,0 +1,176 @@
+//! The HTTP interface of one simulated engine, in the manner of SGLang 0.5.
+
+use super::answer::{Answer, Ask, Dialect};
+use super::live::{LiveEngine, Ticket};
+use super::prompt::Prompt;
+use super::server::{Fault, FleetConfig, LoadEndpoint};
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
+/// The largest request body an engine reads.
+const MAX_BODY_BYTES: usize = 256 << 20;
+
+pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// One engine behind its address.
+pub(super) struct Service {
+    pub(super) live: Arc<LiveEngine>,
+    pub(super) fault: Mutex<Fault>,
+    pub(super) config: Arc<FleetConfig>,
+}
+
+impl Service {
+    /// Answers one request. Dropped by the server when the client leaves, and with it the ticket.
+    pub(super) async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Infallible> {
+        let fault = *self.fault.lock();
+        if fault == Fault::Hang {
+            return std::future::pending().await;
+        }
+        let path = request.uri().path();
+        Ok(match Dialect::of_path(path) {
+            Some(dialect) => match fault {
+                Fault::Status(status) => error(status, "the engine was told to fail"),
+                Fault::None | Fault::Hang => self.generate(dialect, request.into_body()).await,
+            },
+            None => self.side_path(path),
+        })
+    }
+
+    async fn generate(&self, dialect: Dialect, body: Incoming) -> Response<Body> {
+        let body = match Limited::new(body, MAX_BODY_BYTES).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(why) => return error(StatusCode::BAD_REQUEST, &why.to_string()),
+        };
+        let body: Value = match serde_json::from_slice(&body) {
+            Ok(body) => body,
+            Err(why) => return error(StatusCode::BAD_REQUEST, &why.to_string()),
+        };
+        let ask = Ask::of_body(dialect, &body);
+        let block = self.live.config().block;
+        let prompt = Prompt::of_body(&body, self.config.bytes_per_token, block);
+        let prompt_tokens = prompt.tokens;
+        let mut ticket = match self.live.submit(prompt, ask.output_tokens) {
+            Ok(ticket) => ticket,
+            Err(why) => return error(StatusCode::BAD_REQUEST, &why.to_string()),
+        };
+        let answer = Answer {
+            id: format!("sim-{}", ticket.number()),
+            model: ask.model.clone().unwrap_or_else(|| self.config.model.clone()),
+            created: self.live.clock().now().as_secs(),
+            prompt_tokens,
+            bytes_per_token: self.config.bytes_per_token,
+            ask,
+        };
+        if answer.ask.streams {
+            return stream_of(answer, ticket);
+        }
+        match ticket.finished().await {
+            Some(progress) => reply(StatusCode::OK, answer.whole(progress)),
+            None => error(StatusCode::INTERNAL_SERVER_ERROR, "the engine stopped"),
+        }
+    }
+
+    fn side_path(&self, path: &str) -> Response<Body> {
+        let document = match path {
+            "/health" | "/health_generate" => return reply(StatusCode::OK, String::new()),
+            "/flush_cache" => {
+                self.live.flush_cache();
+                return reply(StatusCode::OK, "Cache flushed.\n".to_owned());
+            }
+            "/v1/models" => json!({
+                "object": "list",
+                "data": [{"id": self.config.model, "object": "model", "owned_by": "simulated"}],
+            }),
+            "/get_server_info" => json!({
+                "model_path": self.config.model,
+                "dp_size": 1,
+                "max_total_num_tokens": self.live.config().kv_tokens,
+                "max_running_requests": self.live.config().max_running,
+            }),
+            "/get_load" if self.config.load_endpoint == LoadEndpoint::GetLoad => self.get_load(),
+            "/v1/loads" if self.config.load_endpoint == LoadEndpoint::V1Loads => self.v1_loads(),
+            _ => return error(StatusCode::NOT_FOUND, "no such path"),
+        };
+        reply(StatusCode::OK, document.to_string())
+    }
+
+    /// `num_reqs` includes what waits, and `num_tokens` the prompts that wait.
+    fn get_load(&self) -> Value {
+        let load = self.live.load();
+        json!([{
+            "dp_rank": 0,
+            "num_reqs": load.running + load.waiting,
+            "num_waiting_reqs": load.waiting,
+            "num_tokens": load.used_tokens + load.waiting_tokens,
+        }])
+    }
+
+    fn v1_loads(&self) -> Value {
+        let (load, stats, config) = (self.live.load(), self.live.stats(), self.live.config());
+        json!({
+            "timestamp": self.live.clock().now().as_secs_f64(),
+            "version": "simulated",
+            "dp_rank_count": 1,
+            "loads": [{
+                "dp_rank": 0,
+                "num_running_reqs": load.running,
+                "num_waiting_reqs": load.waiting,
+                "num_used_tokens": load.used_tokens,
+                "num_total_tokens": load.used_tokens + load.waiting_tokens,
+                "max_total_num_tokens": config.kv_tokens,
+                "token_usage": load.used_tokens as f64 / config.kv_tokens as f64,
+                "max_running_requests": config.max_running,
+                "num_waiting_uncached_tokens": load.waiting_uncached_tokens,
+                "total_prefill_uncached_tokens": stats.computed_tokens,
+                "total_prefill_busy_us": stats.prefill_busy.as_micros() as u64,
+            }],
+        })
+    }
+}
+
+/// Events as tokens come; the end of the stream, or the client's leaving, drops the ticket.
+fn stream_of(answer: Answer, ticket: Ticket) -> Response<Body> {
+    let frames = stream::unfold(Some((answer, ticket, 0)), |state| async {
+        let (answer, mut ticket, sent) = state?;
+        let Some(progress) = ticket.beyond(sent).await else {
+            let died = io::Error::other("the engine stopped");
+            return Some((Err(died), None));
+        };
+        let events = Bytes::from(answer.events(sent, progress));
+        let next = (!progress.finished).then_some((answer, ticket, progress.generated));
+        Some((Ok(Frame::data(events)), next))
+    });
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/event-stream"));
+    response
+}
+
+fn reply(status: StatusCode, document: String) -> Response<Body> {
+    let body = Full::from(document).map_err(|never| match never {});
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
+}
+
+fn error(status: StatusCode, message: &str) -> Response<Body> {
+    let code = status.as_u16();
+    let document = json!({"object": "error", "message": message, "code": code});
+    reply(status, document.to_string())
+}
