@@ -1,0 +1,50 @@
+//! `tidegate check` and `-t`: every problem at once.
+
+use super::BAD_USAGE;
+use super::args::CheckArgs;
+use crate::config::{Config, ConfigErrors};
+use std::process::ExitCode;
+
+/// Checks the file; 0 or 2.
+pub fn run(args: &CheckArgs) -> ExitCode {
+    report(&Config::from_path(&args.conf, &args.policy.overrides()))
+}
+
+/// Prints the verdict, problems to stderr; 0 or 2.
+pub fn report(result: &Result<Config, ConfigErrors>) -> ExitCode {
+    match result {
+        Ok(config) => {
+            println!("{}", summary(config));
+            ExitCode::SUCCESS
+        }
+        Err(errors) => {
+            eprintln!("{errors}");
+            ExitCode::from(BAD_USAGE)
+        }
+    }
+}
+
+fn summary(config: &Config) -> String {
+    let workers = config.models.iter().map(|model| model.workers.len()).sum();
+    format!("OK: {}, {}", counted(config.models.len(), "model"), counted(workers, "worker"))
+}
+
+fn counted(n: usize, word: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {word}{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::config::{Overrides, QuickStart};
+
+    #[test]
+    fn the_summary_counts_models_and_workers() {
+        let workers = vec!["http://a:1".into(), "http://b:1".into()];
+        let quick = QuickStart { workers, ..QuickStart::default() };
+        let config = Config::from_quick_start(&quick, &Overrides::default()).unwrap();
+        assert_eq!(summary(&config), "OK: 1 model, 2 workers");
+    }
+}

@@ -1,0 +1,260 @@
+//! One decision as a story: who was considered, what each rung did and why, who won, and what other
+//! settings would have made of it.
+//!
+//! The decision itself comes from the policy; here it is only put into words. What is not in its
+//! trace (why a worker has no room, who vetoed a pin) is read again from the same snapshot, so the
+//! story cannot be about another moment. Used live by `POST /v1/explain` and offline by
+//! `tidegate explain --scenario`; the command line renders both with [`Explanation::text`].
+
+mod rungs;
+mod text;
+mod verdicts;
+mod workers;
+
+pub use text::visible;
+pub use workers::{ReportAge, WorkerView};
+
+use crate::config::Policy;
+use crate::routing;
+use serde::{Deserialize, Serialize};
+use tidegate_policy::decision::Decision;
+use tidegate_policy::fleet::Fleet;
+use tidegate_policy::request::Request;
+use tidegate_policy::rules::Rules;
+
+/// What is to be explained.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    /// The model's name; may be empty.
+    pub model: &'a str,
+    /// Who chooses.
+    pub policy: &'a Policy,
+    /// Among whom.
+    pub fleet: &'a Fleet,
+    /// For what.
+    pub request: Request<'a>,
+    /// Blocks of the prompt, if they were counted.
+    pub blocks: Option<u32>,
+}
+
+/// The story of one decision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The model's name.
+    pub model: String,
+    /// Its policy.
+    pub policy: String,
+    /// The settings that mattered, by name.
+    pub rules: Vec<Setting>,
+    /// Version of the fleet snapshot.
+    pub snapshot: u64,
+    /// Prompt tokens; null: no prompt to match.
+    pub input_tokens: Option<u64>,
+    /// Blocks of the prompt, which is also the number of its prefix keys; null: not counted.
+    pub blocks: Option<u32>,
+    /// The candidates, best first.
+    pub candidates: Vec<CandidateView>,
+    /// The rungs in order.
+    pub rungs: Vec<Rung>,
+    /// Who it is; null: nobody is routable.
+    pub winner: Option<Winner>,
+    /// The same request under other settings.
+    pub what_if: Vec<WhatIf>,
+    /// Every worker of the model as the decision saw it, by id.
+    pub workers: Vec<WorkerView>,
+}
+
+/// A setting and its value; null: unset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// As in the configuration.
+    pub name: String,
+    /// What it is set to.
+    pub value: Option<u64>,
+}
+
+/// One candidate and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CandidateView {
+    /// Worker id.
+    pub worker: String,
+    /// Matched blocks.
+    pub blocks: u32,
+    /// Prompt tokens in them.
+    pub matched_tokens: u64,
+    /// Prompt tokens it would have to compute.
+    pub uncached_tokens: u64,
+    /// The queue the gate looked at; null: unknown.
+    pub queue: Option<u64>,
+    /// Its report.
+    pub report: ReportAge,
+    /// `gated`, `no_room`, `outside_margin`, `lost` or `chosen`.
+    pub verdict: String,
+    /// In a sentence.
+    pub why: String,
+}
+
+/// What a rung did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RungResult {
+    /// Not configured.
+    Off,
+    /// Decided before it, or nobody was left for it.
+    NotReached,
+    /// Somebody passed it.
+    Passed,
+    /// Nobody passed it.
+    Closed,
+    /// The winner is from here.
+    Decided,
+}
+
+/// One rung of the ladder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rung {
+    /// `candidates`, `gate`, `readmission`, `admission`, `tournament`, `saturation_pin`, `fallback`;
+    /// for other policies their own name.
+    pub rung: String,
+    /// What it did.
+    pub result: RungResult,
+    /// In a sentence.
+    pub why: String,
+}
+
+/// Where the request goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Winner {
+    /// Worker id.
+    pub worker: String,
+    /// The reason's label.
+    pub reason: String,
+    /// How it is counted; null unless the policy is cache-aware.
+    pub cache_decision: Option<String>,
+    /// Prompt tokens it has to compute.
+    pub uncached_tokens: u64,
+    /// In a sentence.
+    pub why: String,
+}
+
+/// The same request under another setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhatIf {
+    /// What would be different: `gate off` or `floor unset`.
+    pub change: String,
+    /// Where it would have gone; null: nobody is routable.
+    pub worker: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// Prompt tokens to compute there.
+    pub uncached_tokens: Option<u64>,
+}
+
+impl Explanation {
+    /// Decides the case and tells how; sends and books nothing.
+    pub fn new(case: &Case<'_>) -> Self {
+        let decision = routing::ask(case.policy, case.fleet, &case.request);
+        let workers = workers::views(case);
+        let candidates = decision
+            .as_ref()
+            .map_or_else(Vec::new, |decision| candidates(case, decision, &workers));
+        let rungs = rungs::tell(case, decision.as_ref(), &candidates, &workers);
+        Self {
+            model: case.model.to_owned(),
+            policy: case.policy.as_str().to_owned(),
+            rules: settings(case.policy),
+            snapshot: case.fleet.version(),
+            input_tokens: case.request.prompt.map(|prompt| prompt.input_tokens),
+            blocks: case.blocks,
+            winner: decision.as_ref().map(|decision| winner(case.fleet, decision, &rungs)),
+            what_if: what_if(case),
+            candidates,
+            rungs,
+            workers,
+        }
+    }
+}
+
+/// The rules of a cache-aware policy.
+fn rules<'a>(case: &Case<'a>) -> Option<&'a Rules> {
+    match case.policy {
+        Policy::CacheAware(rules) => Some(rules),
+        Policy::LeastLoad { .. } | Policy::RoundRobin => None,
+    }
+}
+
+fn settings(policy: &Policy) -> Vec<Setting> {
+    let setting = |name: &str, value| Setting { name: name.to_owned(), value };
+    match policy {
+        Policy::CacheAware(rules) => vec![
+            setting("worker_queue_limit", rules.worker_queue_limit.map(|limit| limit.get())),
+            setting(
+                "saturation_queue_floor",
+                rules.saturation_queue_floor.map(|floor| floor.get()),
+            ),
+            setting("min_matched_tokens", rules.min_matched_tokens),
+            setting("switch_margin_tokens", Some(rules.switch_margin_tokens)),
+        ],
+        Policy::LeastLoad { choices } => {
+            vec![setting("min_load_choices", choices.map(|choices| u64::from(choices.get())))]
+        }
+        Policy::RoundRobin => Vec::new(),
+    }
+}
+
+fn candidates(case: &Case<'_>, decision: &Decision, workers: &[WorkerView]) -> Vec<CandidateView> {
+    let considered = &decision.trace.considered;
+    considered
+        .iter()
+        .map(|row| CandidateView {
+            worker: workers[row.at].worker.clone(),
+            blocks: row.blocks,
+            matched_tokens: case.request.input_tokens().saturating_sub(row.uncached_tokens),
+            uncached_tokens: row.uncached_tokens,
+            queue: row.queue,
+            report: workers[row.at].report.clone(),
+            verdict: row.verdict.as_str().to_owned(),
+            why: verdicts::why(case, decision, row),
+        })
+        .collect()
+}
+
+fn winner(fleet: &Fleet, decision: &Decision, rungs: &[Rung]) -> Winner {
+    let decided = rungs.iter().find(|rung| rung.result == RungResult::Decided);
+    Winner {
+        worker: fleet.workers()[decision.at].id.to_string(),
+        reason: decision.reason.as_str().to_owned(),
+        cache_decision: decision.cache.map(|cache| cache.as_str().to_owned()),
+        uncached_tokens: decision.uncached_tokens,
+        why: decided.map(|rung| rung.why.clone()).unwrap_or_default(),
+    }
+}
+
+/// Without the gate, and without the floor: only where they are set, the rest is what happened.
+fn what_if(case: &Case<'_>) -> Vec<WhatIf> {
+    let Some(rules) = rules(case).filter(|rules| rules.worker_queue_limit.is_some()) else {
+        return Vec::new();
+    };
+    let no_floor = Rules { saturation_queue_floor: None, ..rules.clone() };
+    // A floor without a gate is no configuration: there is no diversion to cancel.
+    let no_gate = Rules { worker_queue_limit: None, ..no_floor.clone() };
+    let mut changes = vec![other_outcome(case, "gate off", no_gate)];
+    if rules.saturation_queue_floor.is_some() {
+        changes.push(other_outcome(case, "floor unset", no_floor));
+    }
+    changes
+}
+
+fn other_outcome(case: &Case<'_>, change: &str, rules: Rules) -> WhatIf {
+    let decision = routing::ask(&Policy::CacheAware(rules), case.fleet, &case.request);
+    let worker = decision.as_ref().map(|decision| &case.fleet.workers()[decision.at]);
+    WhatIf {
+        change: change.to_owned(),
+        worker: worker.map(|worker| worker.id.to_string()),
+        reason: decision.as_ref().map(|decision| decision.reason.as_str().to_owned()),
+        uncached_tokens: decision.as_ref().map(|decision| decision.uncached_tokens),
+    }
+}
+
+#[cfg(test)]
+mod tests;

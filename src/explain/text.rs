@@ -1,0 +1,229 @@
+//! The story for a terminal.
+
+use super::{CandidateView, Explanation, ReportAge, RungResult, WhatIf, WorkerView};
+use std::fmt::Write;
+
+/// Workers shown that are neither candidates nor the winner.
+const MOST_OTHERS: usize = 8;
+
+/// Cells of a table's line: worker, held, to compute, queue, report, what became of it.
+type Line = [String; 6];
+
+impl Explanation {
+    /// For a terminal: the request, the workers, the rungs, the winner, and the what-ifs.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        self.write_head(&mut out);
+        write_table(&mut out, &self.lines());
+        self.write_rungs(&mut out);
+        self.write_winner(&mut out);
+        visible(&out)
+    }
+
+    fn write_head(&self, out: &mut String) {
+        let name = if self.model.is_empty() { String::new() } else { format!("{}, ", self.model) };
+        line(out, format_args!("model   {name}policy {}", self.policy));
+        let blocks = self.blocks.map_or_else(String::new, |blocks| {
+            format!(" in {}", counted(u64::from(blocks), "block"))
+        });
+        match self.input_tokens {
+            Some(tokens) => line(out, format_args!("prompt  {}{blocks}", counted(tokens, "token"))),
+            None => line(out, format_args!("prompt  none")),
+        }
+        let set = |value: Option<u64>| value.map_or_else(|| "unset".to_owned(), grouped);
+        let rules: Vec<String> =
+            self.rules.iter().map(|rule| format!("{} {}", rule.name, set(rule.value))).collect();
+        if !rules.is_empty() {
+            line(out, format_args!("rules   {}", rules.join(", ")));
+        }
+        out.push('\n');
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        let head = ["worker", "held", "to compute", "queue", "report", "what became of it"];
+        let mut lines = vec![head.map(str::to_owned)];
+        lines.extend(
+            self.candidates.iter().map(|row| candidate_line(row, self.is_winner(&row.worker))),
+        );
+        let (mut shown, mut hidden) = (0, 0);
+        for worker in &self.workers {
+            let is_winner = self.is_winner(&worker.worker);
+            if self.candidates.iter().any(|row| row.worker == worker.worker) {
+                continue;
+            }
+            if !is_winner && MOST_OTHERS <= shown {
+                hidden += 1;
+                continue;
+            }
+            shown += usize::from(!is_winner);
+            lines.push(worker_line(worker, is_winner));
+        }
+        if 0 < hidden {
+            let mut rest = Line::default();
+            rest[0] = format!("and {}", counted(hidden, "other"));
+            lines.push(rest);
+        }
+        lines
+    }
+
+    fn is_winner(&self, worker: &str) -> bool {
+        self.winner.as_ref().is_some_and(|winner| winner.worker == worker)
+    }
+
+    fn write_rungs(&self, out: &mut String) {
+        out.push('\n');
+        for (number, rung) in (1..).zip(&self.rungs) {
+            let result = match rung.result {
+                RungResult::Off => "off",
+                RungResult::NotReached => "-",
+                RungResult::Passed => "passed",
+                RungResult::Closed => "closed",
+                RungResult::Decided => "DECIDED",
+            };
+            line(out, format_args!("{number} {:<15} {result:<8} {}", rung.rung, rung.why));
+        }
+    }
+
+    fn write_winner(&self, out: &mut String) {
+        out.push('\n');
+        let Some(winner) = &self.winner else {
+            return line(out, format_args!("=> nowhere: 503 no_routable_worker"));
+        };
+        let cache = winner
+            .cache_decision
+            .as_deref()
+            .map_or_else(String::new, |cache| format!(" ({cache})"));
+        let to_compute = counted(winner.uncached_tokens, "token");
+        line(
+            out,
+            format_args!("=> {}  {}{cache}, {to_compute} to compute", winner.worker, winner.reason),
+        );
+        for other in &self.what_if {
+            line(
+                out,
+                format_args!("   {:<12} {}", format!("{}:", other.change), self.outcome(other)),
+            );
+        }
+    }
+
+    fn outcome(&self, other: &WhatIf) -> String {
+        let (Some(worker), Some(reason)) = (&other.worker, &other.reason) else {
+            return "nowhere".to_owned();
+        };
+        let same = self
+            .winner
+            .as_ref()
+            .is_some_and(|winner| winner.worker == *worker && winner.reason == *reason);
+        if same {
+            return "the same".to_owned();
+        }
+        let to_compute = counted(other.uncached_tokens.unwrap_or(0), "token");
+        format!("{worker}  {reason}, {to_compute} to compute")
+    }
+}
+
+fn candidate_line(row: &CandidateView, is_winner: bool) -> Line {
+    let verdict = match (row.verdict.as_str(), is_winner) {
+        ("chosen", _) => "CHOSEN".to_owned(),
+        (other, true) => format!("CHOSEN by the fallback; {}", other.replace('_', " ")),
+        (other, false) => other.replace('_', " "),
+    };
+    [
+        row.worker.clone(),
+        held(row.matched_tokens, row.blocks),
+        grouped(row.uncached_tokens),
+        queue(row.queue),
+        report(&row.report),
+        format!("{verdict}: {}", row.why),
+    ]
+}
+
+fn worker_line(worker: &WorkerView, is_winner: bool) -> Line {
+    let said = match (is_winner, worker.routable, worker.eligible) {
+        (true, _, _) => "CHOSEN, not an owner",
+        (false, false, _) => "not routable",
+        (false, true, false) => "cannot prefill",
+        (false, true, true) => "not an owner",
+    };
+    [
+        worker.worker.clone(),
+        if worker.matched_blocks == 0 {
+            "-".to_owned()
+        } else {
+            format!("({})", worker.matched_blocks)
+        },
+        grouped(worker.uncached_tokens),
+        queue(worker.queue),
+        report(&worker.report),
+        said.to_owned(),
+    ]
+}
+
+fn held(tokens: u64, blocks: u32) -> String {
+    format!("{} ({blocks})", grouped(tokens))
+}
+
+fn queue(queue: Option<u64>) -> String {
+    queue.map_or_else(|| "unknown".to_owned(), grouped)
+}
+
+fn report(report: &ReportAge) -> String {
+    match report.age_ms {
+        Some(age) => format!("{} {}", report.state, duration(age)),
+        None => report.state.clone(),
+    }
+}
+
+fn duration(millis: u64) -> String {
+    match millis {
+        0..10_000 => format!("{} ms", grouped(millis)),
+        _ => format!("{} s", grouped(millis / 1000)),
+    }
+}
+
+/// Columns as wide as their widest cell; the last one as it is.
+fn write_table(out: &mut String, lines: &[Line]) {
+    let mut widths = [0; 6];
+    for cells in lines {
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for [worker, held, uncached, queue, report, said] in lines {
+        let [w, h, u, q, r, _] = widths;
+        let cells =
+            format!("{worker:<w$}  {held:>h$}  {uncached:>u$}  {queue:>q$}  {report:<r$}  {said}");
+        line(out, format_args!("{}", cells.trim_end()));
+    }
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{text}");
+}
+
+/// `1 owner`, `2 owners`, `12,000 tokens`.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", grouped(count))
+}
+
+/// Thousands apart: `12,000`.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if 0 < at && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Control characters of names and messages from elsewhere must not reach a terminal.
+pub fn visible(text: &str) -> String {
+    text.chars()
+        .map(|char| if char.is_control() && char != '\n' { '\u{fffd}' } else { char })
+        .collect()
+}
