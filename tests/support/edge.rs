@@ -1,0 +1,247 @@
+//! The binary in a process of its own, on ports nobody else has.
+
+use super::client::{Answer, get};
+use super::metrics::Page;
+use super::until;
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A running edge; killed when dropped, its log shown if the test fails.
+pub struct Edge {
+    pub traffic: SocketAddr,
+    pub admin: SocketAddr,
+    pub directory: TempDir,
+    child: Child,
+}
+
+/// Attempts to find ports that nobody takes between looking and listening.
+const TRIES: usize = 5;
+/// Its log, in its directory.
+const LOG: &str = "log";
+
+impl Edge {
+    /// Starts with `body` under `tidegate:`, which must not set listeners or admin, and waits
+    /// until it is ready.
+    pub async fn start(body: &str) -> Self {
+        let edge = Self::start_unready(body).await;
+        edge.ready().await;
+        edge
+    }
+
+    /// The same; waits only until it is alive.
+    pub async fn start_unready(body: &str) -> Self {
+        Self::from_file(body, "").await
+    }
+
+    /// With HTTP/2 without TLS.
+    pub async fn start_h2c(body: &str) -> Self {
+        let edge = Self::from_file(body, ", h2c: true").await;
+        edge.ready().await;
+        edge
+    }
+
+    /// Without a file: flags besides `--listen` and `--admin`.
+    pub async fn start_without_file(flags: &[&str]) -> Self {
+        let edge = Self::alive(|_, traffic, admin| {
+            let mut command = command();
+            command.args(flags).args(["--listen", &traffic.to_string()]);
+            command.args(["--admin", &admin.to_string()]);
+            command
+        })
+        .await;
+        edge.ready().await;
+        edge
+    }
+
+    async fn from_file(body: &str, listener: &str) -> Self {
+        Self::alive(|directory, traffic, admin| {
+            let at = directory.display();
+            let yaml = format!(
+                "version: 1\nthreads: 2\npid_file: {at}/pid\nupgrade_sock: {at}/upgrade.sock\ntidegate:\n  \
+                 listeners: [{{address: \"{traffic}\"{listener}}}]\n  admin: {{address: \"{admin}\"}}\n{body}"
+            );
+            let file = directory.join("edge.yaml");
+            std::fs::write(&file, yaml).unwrap();
+            let mut command = command();
+            command.arg("-c").arg(&file);
+            command
+        })
+        .await
+    }
+
+    async fn alive(made: impl Fn(&Path, SocketAddr, SocketAddr) -> Command) -> Self {
+        for _ in 0..TRIES {
+            let directory = tempfile::tempdir().unwrap();
+            let (traffic, admin) = (free_address(), free_address());
+            let log = File::create(directory.path().join(LOG)).unwrap();
+            let child = made(directory.path(), traffic, admin).stderr(log).spawn().unwrap();
+            let mut edge = Self { traffic, admin, directory, child };
+            if edge.is_alive().await {
+                return edge;
+            }
+            eprintln!("{}", edge.log());
+        }
+        panic!("no free ports in {TRIES} tries, or the edge does not start (see its log above)");
+    }
+
+    /// False: it ended instead.
+    async fn is_alive(&mut self) -> bool {
+        let (traffic, admin) = (self.traffic, self.admin);
+        until("a living edge", || {
+            let exited = self.child.try_wait().unwrap();
+            async move {
+                match exited {
+                    Some(_) => Some(false),
+                    // In this order: it tries the traffic address before it is alive.
+                    None => (is_live(admin).await && is_listening(traffic).await).then_some(true),
+                }
+            }
+        })
+        .await
+    }
+
+    async fn ready(&self) {
+        until("readiness", || async {
+            (get(self.admin, "/readyz").await.status == 200).then_some(())
+        })
+        .await;
+    }
+
+    /// What it wrote to stderr so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join(LOG)).unwrap()
+    }
+
+    /// Sends a signal, by its name without `SIG`.
+    pub fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.pid());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    pub async fn metrics(&self) -> Page {
+        let answer = get(self.admin, "/metrics").await;
+        assert_eq!(answer.status, 200);
+        Page(answer.text())
+    }
+
+    /// How many requests are over and booked.
+    pub async fn ended(&self) -> usize {
+        let decisions = self.admin("/v1/decisions").await.json();
+        decisions["decisions"].as_array().unwrap().len()
+    }
+
+    /// Waits until that many requests are over; the metrics, with all of them booked. A client may
+    /// have its answer before that.
+    pub async fn booked(&self, count: usize) -> Page {
+        until("the booking", || async { (self.ended().await == count).then_some(()) }).await;
+        self.metrics().await
+    }
+
+    pub async fn admin(&self, path: &str) -> Answer {
+        get(self.admin, path).await
+    }
+
+    /// The rows of `/v1/workers`.
+    pub async fn workers(&self) -> Vec<serde_json::Value> {
+        self.admin("/v1/workers").await.json()["workers"].as_array().unwrap().clone()
+    }
+
+    /// Waits until every worker's probe passed.
+    pub async fn all_healthy(&self) {
+        until("health", || async {
+            let rows = self.workers().await;
+            rows.iter().all(|row| row["healthy"] == true).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until every worker's report is in this state.
+    pub async fn reports_are(&self, state: &str) {
+        until("reports", || async {
+            let rows = self.workers().await;
+            rows.iter().all(|row| row["report"]["state"] == state).then_some(())
+        })
+        .await;
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the process to end; its exit code.
+    pub async fn exit_code(&mut self) -> Option<i32> {
+        let child = &mut self.child;
+        until("the end of the edge", || std::future::ready(child.try_wait().unwrap())).await.code()
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("log of the edge:\n{}", self.log());
+        }
+    }
+}
+
+/// The binary, without what the test's own environment would change.
+pub fn command() -> Command {
+    let mut command = Command::new(binary());
+    command.env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+pub fn binary() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_tidegate"))
+}
+
+pub async fn is_listening(address: SocketAddr) -> bool {
+    TcpStream::connect(address).await.is_ok()
+}
+
+/// Does the edge's admin listener answer there?
+async fn is_live(admin: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(admin).await else { return false };
+    let asked = stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let mut head = [0; 12];
+    asked.is_ok() && stream.read_exact(&mut head).await.is_ok() && head == *b"HTTP/1.1 200"
+}
+
+/// An address nobody else of this process gets, of a port the system gives to nobody who asks for
+/// any: an engine or an outgoing connection cannot take it before it is used.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() % u32::from(PORTS.end - PORTS.start);
+    loop {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let at = (first + u32::from(step)) % u32::from(PORTS.end - PORTS.start);
+        let port = PORTS.start + u16::try_from(at).unwrap();
+        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+            return listener.local_addr().unwrap();
+        }
+    }
+}
+
+/// Below what Linux takes for port 0 and for outgoing connections.
+const PORTS: std::ops::Range<u16> = 12_000..32_000;
+
+/// A list of workers in YAML, one line each, `w0` and so on.
+pub fn workers(urls: &[String]) -> String {
+    let rows =
+        urls.iter().enumerate().map(|(i, url)| format!("        - {{id: w{i}, url: \"{url}\"}}\n"));
+    rows.collect()
+}
+
+/// One model `m` with these keys, a line each, and these workers.
+pub fn model(keys: &[&str], urls: &[String]) -> String {
+    let keys: String = keys.iter().map(|key| format!("      {key}\n")).collect();
+    format!("  models:\n    - name: m\n{keys}      workers:\n{}", workers(urls))
+}
