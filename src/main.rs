@@ -10,7 +10,7 @@ use tidegate::cli::args::RunArgs;
 use tidegate::cli::{Args, BAD_USAGE, Command, check, demo, explain};
 use tidegate::journal::ACCESS_LOG;
 
-// -18 % CPU per request against glibc's allocator.
+// Less CPU per request than glibc's allocator, by measurements of bare Pingora.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
