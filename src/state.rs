@@ -94,11 +94,6 @@ impl State {
         self.running.load_full()
     }
 
-    /// May new traffic be sent here?
-    pub fn is_ready(&self) -> bool {
-        !self.is_draining() && self.running().fleets.is_ready()
-    }
-
     /// From now on readiness is red and connections are not kept.
     pub fn start_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);

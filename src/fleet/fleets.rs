@@ -2,7 +2,6 @@
 
 use super::model::ModelFleet;
 use super::view::{self, WorkerRow};
-use super::worker::Worker;
 use crate::config::{self, Config};
 use crate::metrics::Metrics;
 use std::collections::HashMap;
@@ -67,31 +66,11 @@ impl Fleets {
         self.models.iter().flat_map(|model| view::rows(model)).collect()
     }
 
-    /// Stops new requests to every worker of this id; false if there is none.
-    pub fn drain(&self, id: &str) -> bool {
-        self.each(id, Worker::drain)
-    }
-
-    /// Takes new requests again at every worker of this id; false if there is none.
-    pub fn activate(&self, id: &str) -> bool {
-        self.each(id, Worker::activate)
-    }
-
     /// Writes what is true now into the metrics; to be called before a page is gathered.
     pub fn refresh_metrics(&self) {
         for model in &self.models {
             view::refresh_metrics(model);
         }
-    }
-
-    fn each(&self, id: &str, change: impl Fn(&Worker)) -> bool {
-        let workers = self.models.iter().flat_map(|model| model.workers());
-        let mut found = false;
-        for worker in workers.filter(|worker| worker.id.as_str() == id) {
-            change(worker);
-            found = true;
-        }
-        found
     }
 }
 

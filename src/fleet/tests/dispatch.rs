@@ -37,13 +37,12 @@ fn a_draining_worker_takes_nothing_new_and_finishes_what_it_has() {
     let fleets = fleets(vec![model("m", vec![nowhere("w0")])]);
     let worker = one(&fleets.models()[0]);
     let old = worker.try_dispatch().unwrap();
-    assert!(!fleets.drain("nobody"));
-    assert!(fleets.drain("w0"));
+    worker.drain();
     assert!(worker.try_dispatch().is_none());
     assert!(!worker.live.is_routable());
     assert_eq!(worker.standing().in_flight, 1);
     old.settle(Outcome::Ok);
-    assert!(fleets.activate("w0"));
+    worker.activate();
     assert!(worker.live.is_routable());
 }
 
@@ -178,7 +177,7 @@ fn a_model_with_decode_workers_only_is_not_ready() {
     assert!(!fleets(vec![model("m", vec![decode.clone()])]).is_ready());
     let ready = fleets(vec![model("m", vec![decode, nowhere("w1")])]);
     assert!(ready.is_ready());
-    ready.drain("w1");
+    ready.models()[0].workers()[1].drain();
     assert!(!ready.is_ready());
 }
 
