@@ -112,6 +112,15 @@ async fn response_headers_can_be_turned_off() {
     assert!(!answer.headers.iter().any(|(name, _)| name.to_ascii_lowercase().contains("tidegate")));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_is_addressed_by_its_own_name() {
+    let engine = Engine::start().await;
+    let edge = Edge::start(&model(&[], &[engine.url()])).await;
+    let (_, received) = pass(&edge, &engine, "").await;
+    let own = engine.url().trim_start_matches("http://").to_owned();
+    assert_eq!(received.all("host"), [own.as_str()]);
+}
+
 /// `x-forwarded-for`, `-proto`, `-host` at the worker when the client sent some or none of them.
 async fn forwarded(mode: &str, sent: &str) -> [Vec<String>; 3] {
     let engine = Engine::start().await;

@@ -125,6 +125,19 @@ fn an_owner_without_room_says_what_is_full() {
 }
 
 #[test]
+fn behind_a_gate_taken_slots_are_not_what_keeps_a_request_out() {
+    let told = explanation(
+        r#"{"rules": {"worker_queue_limit": 8}, "request": {"input_tokens": 5000},
+            "workers": [{"id": "w0", "load": {"waiting": 1, "running": 32, "max_running": 32,
+                "total_tokens": 98000, "max_total_tokens": 100000, "waiting_uncached_tokens": 0}},
+                {"id": "w1", "load": null}],
+            "candidates": [{"id": "w0", "uncached_tokens": 900, "blocks": 9}]}"#,
+    );
+    let why = &told.candidates[0].why;
+    assert_eq!(why, "98,000 KV tokens in use and 5,000 to come, of 100,000");
+}
+
+#[test]
 fn a_winner_that_the_fallback_found_among_the_owners_is_marked() {
     let text = explanation(
         r#"{"rules": {"worker_queue_limit": 4, "saturation_queue_floor": 1, "pin_max_queue": 5},

@@ -37,16 +37,20 @@ fn limit(case: &Case<'_>, row: &Considered) -> Option<u64> {
 fn no_room(case: &Case<'_>, row: &Considered) -> String {
     let report = case.fleet.workers()[row.at].fresh(case.request.now);
     report
-        .and_then(|report| slots(report).or_else(|| kv(report, case.request.input_tokens())))
+        .and_then(|report| slots(case, report).or_else(|| kv(case, report)))
         .unwrap_or_else(|| pending(case, report, row))
 }
 
-fn slots(report: &Report) -> Option<String> {
+/// A gate stands in for the question of slots.
+fn slots(case: &Case<'_>, report: &Report) -> Option<String> {
+    let is_gated = rules(case).is_some_and(|rules| rules.worker_queue_limit.is_some());
     let (running, most) = (report.running?, report.max_running?);
-    (most <= running).then(|| format!("{} of {} slots are taken", grouped(running), grouped(most)))
+    (!is_gated && most <= running)
+        .then(|| format!("{} of {} slots are taken", grouped(running), grouped(most)))
 }
 
-fn kv(report: &Report, input_tokens: u64) -> Option<String> {
+fn kv(case: &Case<'_>, report: &Report) -> Option<String> {
+    let input_tokens = case.request.input_tokens();
     let (used, most) = (report.total_tokens?, report.max_total_tokens?);
     (most < used.saturating_add(input_tokens)).then(|| {
         let (used, input, most) = (grouped(used), grouped(input_tokens), grouped(most));

@@ -121,8 +121,8 @@ impl Worker {
         self.addresses.load().first().cloned()
     }
 
-    /// The `Host` of requests this edge makes by itself.
-    pub(super) fn authority(&self) -> String {
+    /// The `Host` of all that this edge sends the worker.
+    pub(crate) fn authority(&self) -> String {
         match &self.config.url.host {
             config::WorkerHost::Ip(address) => address.to_string(),
             config::WorkerHost::Name { host, port } => format!("{host}:{port}"),

@@ -53,6 +53,7 @@ pub(super) fn headers(
     request.insert_header("x-request-id", ctx.request_id.as_str())?;
     forwarded(session, request, ctx.running.config.http.forwarded)?;
     if let Some(attempt) = &mut ctx.attempt {
+        request.insert_header(http::header::HOST, attempt.worker.authority())?;
         if let Some(auth) = &attempt.worker.config.upstream_auth {
             request.remove_header(&http::header::AUTHORIZATION);
             request.insert_header(auth.name.clone(), auth.value.expose())?;

@@ -1,4 +1,9 @@
 //! Rung 3: hard admission. A worker that says it has no slot or no KV room is not asked.
+//!
+//! Slots are asked about only where no gate is set. A gate says how many requests may wait for a
+//! slot, and an engine lets one wait only when its slots are taken: to ask for a free one as well
+//! would close every gate at the first waiting request, whatever its limit, and scatter the prefixes
+//! of a busy fleet.
 
 use crate::candidates::Candidate;
 use crate::decision::{Trace, Verdict};
@@ -24,10 +29,15 @@ pub(crate) fn has_room(scene: Scene<'_>, seen: &Seen<'_>, uncached_tokens: u64) 
         return true;
     };
     let pending = || pressure::waiting_uncached(seen).saturating_add(uncached_tokens);
-    native.running < native.max_running
+    has_slot(scene, native)
         && native.total_tokens.saturating_add(scene.request.input_tokens())
             <= native.max_total_tokens
         && scene.rules.max_pending_prefill_tokens.is_none_or(|most| pending() <= most)
+}
+
+/// A free slot, or a gate that bounds the wait for one.
+fn has_slot(scene: Scene<'_>, native: Native) -> bool {
+    scene.rules.worker_queue_limit.is_some() || native.running < native.max_running
 }
 
 /// Does the worker's report say what room it has?

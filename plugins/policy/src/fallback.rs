@@ -89,8 +89,12 @@ fn is_owner(scene: Scene<'_>, at: usize) -> bool {
 }
 
 /// The least `L + u` of the best tier; ties go to the home, or in turn where there is none.
+///
+/// A prompt too short for affinity counts whole everywhere: what little is held of it would bring
+/// every equal one to the same worker.
 fn shortest_line(scene: Scene<'_>, reason: Reason) -> Option<usize> {
     let (request, mean) = (scene.request, scene.request.mean_uncached());
+    let has_home = reason != Reason::LeastLoad;
     let mut best = Tier::Any;
     let mut ties = Ties::default();
     each_with_tier(scene, |at, tier, uncached_tokens| {
@@ -99,10 +103,11 @@ fn shortest_line(scene: Scene<'_>, reason: Reason) -> Option<usize> {
         }
         best = tier;
         let line = scene.fleet.line(at, request.now, mean);
-        ties.offer((tier, line.saturating_add(uncached_tokens)), at);
+        let own = if has_home { uncached_tokens } else { request.input_tokens() };
+        ties.offer((tier, line.saturating_add(own)), at);
     });
     match request.prompt {
-        Some(prompt) if reason != Reason::LeastLoad => {
+        Some(prompt) if has_home => {
             let rank = |&at: &usize| scene.fleet.home_rank(prompt.home, at);
             // The first of equals, so that the smaller id wins.
             ties.positions.iter().copied().rev().max_by_key(rank)

@@ -34,9 +34,9 @@ pub(crate) fn native(waiting: u64, waiting_uncached_tokens: u64) -> Report {
     }
 }
 
-/// The same without room.
+/// The same with a full KV cache.
 pub(crate) fn full(waiting: u64) -> Report {
-    Report { running: Some(64), ..native(waiting, 0) }
+    Report { total_tokens: Some(100_000), ..native(waiting, 0) }
 }
 
 /// A routable worker with this report.

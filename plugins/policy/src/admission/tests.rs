@@ -2,7 +2,7 @@ use crate::decide;
 use crate::decision::{Reason, Verdict};
 use crate::fleet::Report;
 use crate::rules::Rules;
-use crate::testing::{ask, fleet, native, queue, sent, verdicts, worker};
+use crate::testing::{ask, fleet, gate, native, queue, sent, verdicts, worker};
 
 /// Does an owner with this report and 100 of 2,000 tokens to compute pass?
 fn passes(report: Report, rules: &Rules) -> bool {
@@ -18,6 +18,14 @@ fn the_last_slot_is_room_and_none_is_not() {
     assert!(passes(running(63), &Rules::default()));
     assert!(!passes(running(64), &Rules::default()));
     assert!(!passes(running(u64::MAX), &Rules::default()));
+}
+
+#[test]
+fn a_gate_says_how_many_may_wait_for_a_slot() {
+    let busy = |waiting| Report { running: Some(64), ..native(waiting, 0) };
+    assert!(passes(busy(6), &gate(8, None)));
+    assert!(passes(busy(6), &gate(8, Some(1))));
+    assert!(!passes(busy(6), &Rules::default()));
 }
 
 #[test]

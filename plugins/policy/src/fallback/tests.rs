@@ -103,6 +103,14 @@ fn short_prompts_and_none_rotate_over_the_idle() {
 }
 
 #[test]
+fn equal_short_prompts_rotate_though_one_worker_holds_them() {
+    let fleet = alike(3, None);
+    let held = |turn| run(&fleet, &Ask { turn, ..ask(1_023).held(1, 0) }, &Rules::default());
+    assert_eq!([0, 1, 2].map(|turn| held(turn).at), [0, 1, 2]);
+    assert_eq!([0, 1].map(|turn| held(turn).uncached_tokens), [1_023, 0]);
+}
+
+#[test]
 fn a_prompt_at_the_threshold_has_a_home() {
     let fleet = alike(4, None);
     assert_eq!(run(&fleet, &ask(1_024), &Rules::default()).reason, Reason::Home);
