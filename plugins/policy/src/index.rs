@@ -18,9 +18,11 @@ mod seat;
 mod seed;
 mod share;
 mod table;
+mod warm;
 
 pub use credit::Credit;
 pub use limits::{Cause, Limits, Stats, UNKNOWN_CAPACITY_TOKENS};
+pub use warm::Warm;
 
 use crate::fleet::Slot;
 use crate::prefix::PrefixKey;

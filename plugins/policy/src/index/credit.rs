@@ -94,7 +94,8 @@ impl Pinned {
         let mut places = Vec::with_capacity(keys.len());
         let life = {
             let mut seated = seat.lock(&index);
-            places.extend(keys.iter().map_while(|&key| seated.state.share.pin(key)));
+            let share = &mut seated.state.share;
+            places.extend((0..).zip(keys).map_while(|(depth, &key)| share.pin(key, depth)));
             seated.state.life
         };
         let pinned = Self { index, seat, life, places, has_first_byte: false };
@@ -109,15 +110,16 @@ impl Pinned {
     pub(super) fn with_rest(mut self, rest: &[PrefixKey], mut reserved: u64) -> Option<Self> {
         let mut seat = self.seat.lock(&self.index);
         let is_same_life = seat.state.life == self.life;
-        for &key in rest.iter().take_while(|_| is_same_life) {
+        let deeper = u32::try_from(self.places.len()).unwrap_or(u32::MAX)..;
+        for (depth, &key) in deeper.zip(rest).take_while(|_| is_same_life) {
             // Another request may have added it since.
-            if let Some(place) = seat.state.share.pin(key) {
+            if let Some(place) = seat.state.share.pin(key, depth) {
                 self.places.push(place);
             } else if reserved == 0 {
                 break;
             } else {
                 reserved -= 1;
-                self.places.push(seat.insert(key));
+                self.places.push(seat.insert(key, depth));
             }
         }
         drop(seat);

@@ -125,6 +125,19 @@ impl Capacity {
         }
     }
 
+    /// Believed over start: what responses have taught.
+    pub(super) fn correction(self) -> f64 {
+        self.believed / self.start as f64
+    }
+
+    /// Applies what an earlier process was taught; nonsense changes nothing.
+    pub(super) fn set_correction(&mut self, factor: f64) {
+        if factor.is_finite() {
+            let start = self.start as f64;
+            self.believed = (start * factor.clamp(1.0 / SPREAD, SPREAD)).max(1.0);
+        }
+    }
+
     /// `capacity *= 1 + 0.1 * (reported - predicted) / input` (section 2 of the rules). All in
     /// tokens; what exceeds the input counts as the input, since reports are foreign numbers.
     pub(super) fn correct(&mut self, predicted: u64, reported: u64, input: u64) {

@@ -59,8 +59,8 @@ impl Seated<'_> {
     }
 
     /// Adds a block, pinned. The caller has reserved its entry.
-    pub(super) fn insert(&mut self, key: PrefixKey) -> Place {
-        let place = self.state.share.insert(key);
+    pub(super) fn insert(&mut self, key: PrefixKey, depth: u32) -> Place {
+        let place = self.state.share.insert(key, depth);
         self.index.owners.add(key, self.slot);
         place
     }

@@ -45,6 +45,7 @@ impl Hold {
 #[derive(Debug)]
 struct Block {
     key: PrefixKey,
+    /// The next block in the list; of a pinned block, which is in none, its depth in the chain.
     newer: u32,
     older: u32,
     used: Tick,
@@ -92,20 +93,27 @@ impl Share {
         self.places.iter().map(|&at| self.blocks[at as usize].key)
     }
 
-    /// Pins a block if it is held.
-    pub(super) fn pin(&mut self, key: PrefixKey) -> Option<Place> {
+    /// Is the block held?
+    pub(super) fn holds(&self, key: PrefixKey) -> bool {
+        let Self { places, blocks, seed, .. } = self;
+        places.find(seed.hash(key), |&at| blocks[at as usize].key == key).is_some()
+    }
+
+    /// Pins a block if it is held; `depth` is its number in the chain.
+    pub(super) fn pin(&mut self, key: PrefixKey, depth: u32) -> Option<Place> {
         let Self { places, blocks, seed, .. } = self;
         let at = *places.find(seed.hash(key), |&at| blocks[at as usize].key == key)?;
         if self.block(at).hold.pins() == 0 {
             self.unlink(at);
+            self.block(at).newer = depth;
         }
         self.block(at).hold.0 += 1;
         Some(Place(at))
     }
 
     /// Adds a block that is not held, pinned once and not counted.
-    pub(super) fn insert(&mut self, key: PrefixKey) -> Place {
-        let block = Block { key, newer: NONE, older: NONE, used: Tick(0), hold: Hold(1) };
+    pub(super) fn insert(&mut self, key: PrefixKey, depth: u32) -> Place {
+        let block = Block { key, newer: depth, older: NONE, used: Tick(0), hold: Hold(1) };
         let at = self.free;
         let at = if at == NONE {
             self.blocks.push(block);
@@ -164,6 +172,20 @@ impl Share {
             NONE => self.newest = at,
             coldest => self.block(coldest).older = at,
         }
+    }
+
+    /// All blocks, the least recently used first; those in flight count as the most recent, and the
+    /// block before another in a chain comes after it.
+    pub(super) fn coldest_first(&self) -> Vec<PrefixKey> {
+        let block = |at: u32| &self.blocks[at as usize];
+        let one = |at: u32| (at != NONE).then_some(at);
+        let listed = std::iter::successors(one(self.coldest), |&at| one(block(at).newer));
+        let mut keys: Vec<PrefixKey> = listed.map(|at| block(at).key).collect();
+        let mut pinned: Vec<&Block> = self.places.iter().map(|&at| block(at)).collect();
+        pinned.retain(|block| 0 < block.hold.pins());
+        pinned.sort_unstable_by_key(|block| std::cmp::Reverse(block.newer));
+        keys.extend(pinned.into_iter().map(|block| block.key));
+        keys
     }
 
     /// Last use of the least recently used block; `None` if all are pinned.

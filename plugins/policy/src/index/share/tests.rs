@@ -5,7 +5,7 @@ fn share() -> Share {
 }
 
 fn listed(share: &mut Share, key: u64, used: u32) -> Place {
-    let place = share.insert(PrefixKey(key));
+    let place = share.insert(PrefixKey(key), 0);
     share.count(place);
     assert!(share.unpin(place));
     share.list_newest(place, Tick(used));
@@ -27,7 +27,7 @@ fn blocks_leave_in_the_order_of_their_use() {
     for key in 1..=3 {
         listed(&mut share, key, key as u32);
     }
-    let pinned = share.pin(PrefixKey(2));
+    let pinned = share.pin(PrefixKey(2), 0);
     assert_eq!(share.coldest_tick(), Some(Tick(1)));
     let place = pinned.unwrap_or(Place(NONE));
     assert!(share.unpin(place));
@@ -40,7 +40,7 @@ fn blocks_leave_in_the_order_of_their_use() {
 fn the_cold_end_takes_its_age_from_what_lies_there() {
     let mut share = share();
     listed(&mut share, 1, 5);
-    let place = share.insert(PrefixKey(2));
+    let place = share.insert(PrefixKey(2), 0);
     share.count(place);
     assert!(share.unpin(place));
     share.list_coldest(place, Tick(9));
@@ -53,13 +53,13 @@ fn the_cold_end_takes_its_age_from_what_lies_there() {
 #[test]
 fn a_block_is_free_when_every_pin_is_off() {
     let mut share = share();
-    let place = share.insert(PrefixKey(1));
-    assert_eq!(share.pin(PrefixKey(1)), Some(place));
+    let place = share.insert(PrefixKey(1), 0);
+    assert_eq!(share.pin(PrefixKey(1), 0), Some(place));
     assert!(!share.unpin(place));
     assert!(share.unpin(place));
     assert!(!share.is_counted(place));
     assert_eq!(share.remove(place), PrefixKey(1));
-    assert_eq!(share.pin(PrefixKey(1)), None);
+    assert_eq!(share.pin(PrefixKey(1), 0), None);
 }
 
 #[test]
