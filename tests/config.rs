@@ -317,7 +317,6 @@ fn each_rule_has_its_message() {
         ),
         (model("policy: learned"), "policy", "not available in this version"),
         (model("policy: random"), "policy", "cache_aware, least_load, round_robin"),
-        (model("discovery: {file: x}"), "discovery", "not available in this version"),
         (model("warmup: 5s"), "warmup", "not available in this version"),
         (model("queue: {}"), "queue", "not available in this version"),
         (model("learned: {}"), "learned", "not available in this version"),

@@ -43,6 +43,15 @@ impl Hysteresis {
         Self { fall: settings.fall, rise: settings.rise, state }
     }
 
+    /// Other settings from now on. Who is well stays so until probes say otherwise; one that waited
+    /// for its first probe is well once nobody probes.
+    pub(super) fn set(&mut self, settings: &config::Health) {
+        (self.fall, self.rise) = (settings.fall, settings.rise);
+        if !settings.enabled {
+            self.state = State::Up { failures: 0 };
+        }
+    }
+
     pub(super) fn is_well(&self) -> bool {
         match self.state {
             State::Up { .. } => true,

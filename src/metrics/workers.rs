@@ -13,6 +13,7 @@ use prometheus::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How a poll for a load report ended.
@@ -165,6 +166,7 @@ impl WorkerFamilies {
             families,
             model,
             worker,
+            is_retired: AtomicBool::new(false),
         }
     }
 
@@ -174,7 +176,7 @@ impl WorkerFamilies {
     }
 }
 
-/// One worker's handles; dropping them removes its series.
+/// One worker's handles; dropping or retiring them removes its series.
 #[derive(Debug)]
 pub struct WorkerMetrics {
     in_flight: IntGauge,
@@ -183,6 +185,7 @@ pub struct WorkerMetrics {
     families: Arc<Families>,
     model: Arc<str>,
     worker: Arc<str>,
+    is_retired: AtomicBool,
 }
 
 impl WorkerMetrics {
@@ -219,8 +222,12 @@ impl WorkerMetrics {
     }
 }
 
-impl Drop for WorkerMetrics {
-    fn drop(&mut self) {
+impl WorkerMetrics {
+    /// Removes its series; what is counted from now on is seen by nobody.
+    pub fn retire(&self) {
+        if self.is_retired.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let families = &self.families;
         let labels = [&*self.model, &*self.worker];
         // A series that was never written is no error: there is nothing to remove.
@@ -250,6 +257,12 @@ impl Drop for WorkerMetrics {
         for result in PollResult::ALL {
             let _ = families.polls.remove_label_values(&[labels[1], result.as_str()]);
         }
+    }
+}
+
+impl Drop for WorkerMetrics {
+    fn drop(&mut self) {
+        self.retire();
     }
 }
 
