@@ -152,6 +152,13 @@ impl Lasting {
         true
     }
 
+    /// It is new, and nobody else can serve its model.
+    pub(super) fn trust(&self) {
+        let mut state = self.state.lock();
+        state.health.trust();
+        self.publish(&state, clock::now());
+    }
+
     /// The configuration in force leaves the worker out.
     pub(super) fn remove(&self) {
         let mut state = self.state.lock();

@@ -77,6 +77,10 @@ impl ModelFleet {
             changed: kept.changed,
         });
         fleet.publish();
+        if !fleet.is_ready() && plan.before.is_some_and(Self::is_ready) {
+            // Requests would fail until the first probe, for no better reason than a reload.
+            fleet.workers.iter().for_each(|worker| worker.lasting.trust());
+        }
         fleet
     }
 

@@ -234,6 +234,21 @@ fn health_is_kept_and_follows_its_settings() {
     assert!(line.worker("w1").live.is_routable(), "nobody probes any more");
 }
 
+#[test]
+fn new_workers_are_trusted_only_if_nobody_else_could_serve() {
+    let mut line = Line::start(vec![probed("m", vec![nowhere("w0")])]);
+    let routable = |line: &Line, id: &str| line.worker(id).live.is_routable();
+    line.reload(vec![probed("m", vec![nowhere("w1")])]);
+    assert!(!routable(&line, "w1"), "nobody could serve before either");
+    line.worker("w1").lasting.probed(true);
+    line.reload(vec![probed("m", vec![nowhere("w1"), nowhere("w2")])]);
+    assert!(!routable(&line, "w2"), "the other one serves");
+    line.reload(vec![probed("m", vec![nowhere("w3")])]);
+    assert!(routable(&line, "w3"));
+    line.worker("w3").lasting.probed(false);
+    assert!(!routable(&line, "w3"));
+}
+
 #[tokio::test]
 async fn polls_go_on_as_they_were_and_change_with_their_settings() {
     let polls = Arc::new(AtomicU64::new(0));
