@@ -13,8 +13,11 @@ use support::client::{Connection, chat, exchange, post, request};
 use support::edge::{Edge, free_address, model, workers};
 use support::engine::{Engine, Reply, Step, event, stream_end, stream_head};
 use support::until;
+use tidegate::config::{Overrides, Source};
 use tidegate::simulate::client::{Chat, ChatClient, Message};
 use tidegate::simulate::server::{FleetConfig, SimulatedFleet};
+use tidegate::state::State;
+use tidegate_policy::prefix::PrefixKey;
 use tokio::sync::Notify;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -438,4 +441,44 @@ async fn two_hundred_reloads_leave_nothing_behind() {
     println!("files and KiB after 40 reloads {early:?}, after 240 {late:?}");
     assert_eq!(early.0, late.0, "open files");
     assert!(late.1 < early.1 + 8 * 1024, "{early:?} {late:?}");
+}
+
+#[test]
+fn a_model_that_is_gone_leaves_no_estimate_and_its_evictions_stay_counted() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("edge.yaml");
+    let model = |name: &str| {
+        format!(
+            "tidegate: {{health: {{enabled: false}}, models: [{{name: {name}, workers: [{{id: w, url: 'http://127.0.0.1:9'}}]}}]}}"
+        )
+    };
+    fs::write(&file, model("m")).unwrap();
+    let mut source = Source::file(file.clone(), Overrides::default());
+    let config = Arc::new(source.load().unwrap().config);
+    let state = State::with_source(config, source).unwrap();
+    let evictions = || {
+        let running = state.running();
+        let indexes: Vec<_> = running.fleets.models().iter().map(|m| m.index.stats()).collect();
+        state.metrics.process.show_indexes(&indexes);
+        let page = state.metrics.page().unwrap();
+        let line = page.lines().find(|line| line.contains(r#"cause="forgotten""#)).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let fill = |blocks: u64| {
+        let running = state.running();
+        let fleet = &running.fleets.models()[0];
+        let keys: Vec<PrefixKey> = (1..=blocks).map(PrefixKey).collect();
+        fleet.index.credit(fleet.workers()[0].slot, &keys).completed();
+        fleet.index.forget(fleet.workers()[0].slot);
+    };
+    fill(5);
+    assert_eq!(evictions(), 5.0);
+    fs::write(&file, model("n")).unwrap();
+    assert_eq!(state.reload(), Ok(2));
+    assert_eq!(evictions(), 5.0);
+    fill(3);
+    assert_eq!(evictions(), 8.0);
+    let page = state.metrics.page().unwrap();
+    assert!(page.contains(r#"tidegate_bytes_per_token{model="n"}"#));
+    assert!(!page.contains(r#"tidegate_bytes_per_token{model="m"}"#), "{page}");
 }

@@ -8,7 +8,6 @@ use crate::metrics::Metrics;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tidegate_policy::index::Stats;
 
 /// The name that takes every name.
 pub const ANY: &str = "*";
@@ -88,10 +87,9 @@ impl Fleets {
         self.models.iter().for_each(|model| model.supersede());
     }
 
-    /// What the indexes of models that `next` does not have come to.
-    pub fn indexes_not_in(&self, next: &Self) -> Vec<Stats> {
-        let gone = self.models.iter().filter(|model| next.named(&model.config.name).is_none());
-        gone.map(|model| model.index.stats()).collect()
+    /// The models that `next` does not have.
+    pub fn not_in(&self, next: &Self) -> impl Iterator<Item = &Arc<ModelFleet>> {
+        self.models.iter().filter(|model| next.named(&model.config.name).is_none())
     }
 
     fn all_workers(&self) -> impl Iterator<Item = (Arc<config::Model>, Arc<Worker>)> {

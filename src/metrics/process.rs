@@ -82,11 +82,11 @@ impl ProcessMetrics {
         self.config_reloads.with_label_values(&[REJECTED]).inc();
     }
 
-    /// These indexes are gone with their models; what they evicted stays counted.
-    pub fn indexes_left(&self, indexes: &[Stats]) {
+    /// An index is gone with its model; what it evicted stays counted.
+    pub fn index_left(&self, index: &Stats) {
         let mut gone = self.gone.lock();
-        for (place, total) in gone.iter_mut().enumerate() {
-            *total += indexes.iter().map(|index| index.evictions[place]).sum::<u64>();
+        for (total, evicted) in gone.iter_mut().zip(index.evictions) {
+            *total += evicted;
         }
     }
 

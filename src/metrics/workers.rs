@@ -170,6 +170,12 @@ impl WorkerFamilies {
         }
     }
 
+    /// A model is no longer configured, so there is no estimate for it.
+    pub fn model_left(&self, model: &str) {
+        // A series that was never written is no error.
+        let _ = self.0.bytes_per_token.remove_label_values(&[model]);
+    }
+
     /// The gauge of a model's bytes per token.
     pub fn bytes_per_token(&self, model: &str) -> Gauge {
         self.0.bytes_per_token.with_label_values(&[model])

@@ -140,7 +140,10 @@ impl State {
         let fleets = Arc::clone(&running.fleets);
         self.running.store(running);
         before.fleets.supersede(&fleets);
-        self.metrics.process.indexes_left(&before.fleets.indexes_not_in(&fleets));
+        for gone in before.fleets.not_in(&fleets) {
+            self.metrics.process.index_left(&gone.index.stats());
+            self.metrics.workers.model_left(&gone.config.name);
+        }
         self.fleets.send_replace(fleets);
     }
 }
