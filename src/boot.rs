@@ -4,10 +4,10 @@
 mod admin_app;
 mod lifecycle;
 
-use crate::config::{Address, Config, Listener};
-use crate::fleet;
+use crate::config::{Address, Config, Listener, Source};
 use crate::proxy::{Edge, FrontDoor};
 use crate::state::State;
+use crate::{fleet, reload};
 use admin_app::AdminApp;
 use async_trait::async_trait;
 use lifecycle::{EarlyExit, Signals};
@@ -63,19 +63,23 @@ pub enum BootError {
     Metrics(#[from] prometheus::Error),
 }
 
-/// Serves until a signal ends the process.
+/// Serves until a signal ends the process. With a `source` the configuration is read again when it
+/// changes.
 ///
 /// # Errors
 /// What keeps it from starting. Once it serves, a listener that fails ends the process with exit
 /// code 1.
-pub fn serve(config: Arc<Config>, start: Start) -> Result<(), BootError> {
+pub fn serve(config: Arc<Config>, source: Option<Source>, start: Start) -> Result<(), BootError> {
     let conf = ServerConf::from_yaml(&config.pingora)
         .map_err(|error| BootError::Server(error.to_string()))?;
     if !start.upgrade {
         check_addresses(&config)?;
     }
     end_with_lost_listeners();
-    let state = State::new(Arc::clone(&config))?;
+    let state = match source {
+        Some(source) => State::with_source(Arc::clone(&config), source)?,
+        None => State::new(Arc::clone(&config))?,
+    };
     let options = Opt { upgrade: start.upgrade, daemon: start.daemon, ..Opt::default() };
     let mut server = Server::new_with_opt_and_conf(options, conf);
     let sockets = server.bootstrap_as_a_service();
@@ -84,9 +88,10 @@ pub fn serve(config: Arc<Config>, start: Start) -> Result<(), BootError> {
     }
     after(&sockets, server.add_service(admin_service(&state)));
     server.add_service(background_service("fleet", FleetTasks(Arc::clone(&state))));
+    server.add_service(background_service("reload", ReloadTasks(Arc::clone(&state))));
     server.add_service(background_service("exit", EarlyExit::new(Arc::clone(&state))));
     log::info!("{} model(s) configured; admin on {}", config.models.len(), config.admin.address);
-    let signals = Signals::new(state, config.shutdown.drain_delay, config.upgrade_sock.clone());
+    let signals = Signals::new(state, config.upgrade_sock.clone());
     server.run(RunArgs { shutdown_signal: Box::new(signals) });
     Ok(())
 }
@@ -186,8 +191,21 @@ struct FleetTasks(Arc<State>);
 #[async_trait]
 impl BackgroundService for FleetTasks {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let fleets = Arc::clone(&self.0.running().fleets);
-        fleet::run(fleets, async move {
+        fleet::run(self.0.fleets(), async move {
+            // An error means that the server is gone.
+            let _ = shutdown.changed().await;
+        })
+        .await;
+    }
+}
+
+/// What makes the edge read its configuration again.
+struct ReloadTasks(Arc<State>);
+
+#[async_trait]
+impl BackgroundService for ReloadTasks {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        reload::run(Arc::clone(&self.0), async move {
             // An error means that the server is gone.
             let _ = shutdown.changed().await;
         })

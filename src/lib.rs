@@ -16,7 +16,8 @@
 //!
 //! # As a library
 //!
-//! [`proxy::Edge`] implements Pingora's `ProxyHttp`; [`fleet::run`] is what has to run beside it.
+//! [`proxy::Edge`] implements Pingora's `ProxyHttp`; [`fleet::run`] is what has to run beside it, and
+//! [`reload::run`] what may.
 //!
 //! ```no_run
 //! use pingora::server::Server;
@@ -47,6 +48,7 @@ pub mod metrics;
 mod percent;
 pub mod prompt;
 pub mod proxy;
+pub mod reload;
 pub mod routing;
 pub mod simulate;
 pub mod state;

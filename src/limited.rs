@@ -1,6 +1,17 @@
-//! Warnings that do not flood: the first occurrence, then one in 64.
+//! What is bounded: warnings, which do not flood (the first occurrence, then one in 64), and bytes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Semaphore;
+
+/// What one permit of [`room`] stands for: a semaphore has too few of them to count single bytes.
+pub(crate) const PERMIT_BYTES: u64 = 1024;
+
+/// Room for so many bytes that are held at once.
+pub(crate) fn room(bytes: u64) -> Arc<Semaphore> {
+    let permits = usize::try_from(bytes / PERMIT_BYTES).unwrap_or(usize::MAX);
+    Arc::new(Semaphore::new(permits.clamp(1, Semaphore::MAX_PERMITS)))
+}
 
 const ONE_IN: u64 = 64;
 

@@ -33,14 +33,15 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &RunArgs) -> ExitCode {
-    let config = args.load();
+    let mut source = args.source();
+    let config = source.load().map(|loaded| loaded.config);
     if args.test {
         return check::report(&config);
     }
     match config {
         Ok(config) => {
             let start = Start { daemon: args.daemon, upgrade: args.upgrade };
-            ended(boot::serve(Arc::new(config), start))
+            ended(boot::serve(Arc::new(config), Some(source), start))
         }
         Err(errors) => {
             eprintln!("{errors}");

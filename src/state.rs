@@ -1,19 +1,27 @@
 //! What the parts of one edge share.
 
-use crate::config::{self, Config};
+mod succession;
+
+use crate::config::{self, Config, Source};
 use crate::fleet::{Fleets, ModelFleet};
 use crate::journal::Journal;
-use crate::limited::Sampler;
+use crate::limited::{Sampler, room};
 use crate::metrics::{DecisionMetrics, Metrics, OTHER, RequestMetrics};
 use arc_swap::{ArcSwap, Guard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use succession::Succession;
+pub use succession::{Rejected, Standing};
+use tokio::sync::{Semaphore, watch};
 
 /// One edge.
 #[derive(Debug)]
 pub struct State {
     running: ArcSwap<Running>,
+    /// The same fleets, for whoever has to know when there are others.
+    fleets: watch::Sender<Arc<Fleets>>,
+    succession: Succession,
     /// Every metric.
     pub metrics: Metrics,
     /// The last few hundred requests with their decisions.
@@ -25,12 +33,14 @@ pub struct State {
 /// A configuration and the fleets built from it. A request holds one from start to end.
 #[derive(Debug)]
 pub struct Running {
-    /// The configuration.
+    /// The configuration, with the workers that names stand for.
     pub config: Arc<Config>,
     /// Its fleets.
     pub fleets: Arc<Fleets>,
     /// Which one it is, from 1.
     pub generation: u64,
+    /// Room for all buffered bodies together.
+    pub(crate) room: Arc<Semaphore>,
     models: BTreeMap<String, Arc<ServedModel>>,
     other: Arc<ServedModel>,
 }
@@ -71,12 +81,33 @@ impl State {
     /// # Errors
     /// A metric could not be registered, which is a fault of the edge.
     pub fn new(config: Arc<Config>) -> prometheus::Result<Arc<Self>> {
+        Self::build(config, None)
+    }
+
+    /// The same for a configuration that can be read again.
+    ///
+    /// # Errors
+    /// As [`State::new`].
+    pub fn with_source(config: Arc<Config>, source: Source) -> prometheus::Result<Arc<Self>> {
+        Self::build(config, Some(source))
+    }
+
+    fn build(config: Arc<Config>, source: Option<Source>) -> prometheus::Result<Arc<Self>> {
         let metrics = Metrics::new()?;
-        let running = Running::new(config, &metrics, 1);
-        metrics.process.config_generation.set(1);
-        metrics.process.config_last_reload.set(unix_seconds());
+        let fleets = Arc::new(Fleets::new(&config, &metrics));
+        let running = Running {
+            room: room(config.limits.max_buffered_bytes),
+            models: served(&fleets, &metrics),
+            other: ServedModel::new(None, &metrics),
+            config: Arc::clone(&config),
+            fleets: Arc::clone(&fleets),
+            generation: 1,
+        };
+        metrics.process.config_applied(1, unix_seconds());
         Ok(Arc::new(Self {
             running: ArcSwap::from_pointee(running),
+            fleets: watch::Sender::new(fleets),
+            succession: Succession::new(config, source),
             metrics,
             journal: Journal::default(),
             draining: AtomicBool::new(false),
@@ -92,6 +123,11 @@ impl State {
     /// The configuration in force, to hold on to.
     pub fn pin(&self) -> Arc<Running> {
         self.running.load_full()
+    }
+
+    /// The fleets in force, now and later; what [`crate::fleet::run`] serves.
+    pub fn fleets(&self) -> watch::Receiver<Arc<Fleets>> {
+        self.fleets.subscribe()
     }
 
     /// From now on readiness is red and connections are not kept.
@@ -128,15 +164,16 @@ impl Drop for InProgress {
 }
 
 impl Running {
-    fn new(config: Arc<Config>, metrics: &Metrics, generation: u64) -> Self {
-        let fleets = Arc::new(Fleets::new(&config, metrics));
-        let served = |fleet| ServedModel::new(Some(fleet), metrics);
-        let models = fleets
-            .models()
-            .iter()
-            .map(|fleet| (fleet.config.name.clone(), served(fleet)))
-            .collect();
-        Self { config, fleets, generation, models, other: ServedModel::new(None, metrics) }
+    /// What is in force after this one.
+    fn next(&self, config: Arc<Config>, metrics: &Metrics, generation: u64) -> Self {
+        let fleets = Arc::new(self.fleets.next(&config, metrics));
+        let most = config.limits.max_buffered_bytes;
+        let room = match self.config.limits.max_buffered_bytes == most {
+            true => Arc::clone(&self.room),
+            false => room(most),
+        };
+        let (models, other) = (served(&fleets, metrics), Arc::clone(&self.other));
+        Self { config, fleets, generation, room, models, other }
     }
 
     /// The model a client named, or the default one if it named none.
@@ -152,6 +189,13 @@ impl Running {
     pub fn other(&self) -> &Arc<ServedModel> {
         &self.other
     }
+}
+
+fn served(fleets: &Fleets, metrics: &Metrics) -> BTreeMap<String, Arc<ServedModel>> {
+    let served = |fleet: &Arc<ModelFleet>| {
+        (fleet.config.name.clone(), ServedModel::new(Some(fleet), metrics))
+    };
+    fleets.models().iter().map(served).collect()
 }
 
 /// Seconds since 1970.

@@ -251,6 +251,10 @@ fn the_masked_configuration_can_be_read_again() {
         let again = good(&serde_json::to_string_pretty(&masked).unwrap());
         assert_eq!(again.masked(), masked, "{}", entry.display());
     }
+    let named =
+        good("tidegate: {models: [{name: m, discovery: {dns: 'Engines.svc:80'}}]}").masked();
+    assert_eq!(named["tidegate"]["models"][0]["discovery"]["dns"], "engines.svc:80");
+    assert_eq!(good(&named.to_string()).masked(), named);
     let text = own("admin: {token: t}").replace("id: w,", "id: w, upstream_auth: {bearer: b},");
     let masked = good(&text).masked();
     assert_eq!(masked["tidegate"]["admin"]["token"], "***");
@@ -317,7 +321,10 @@ fn each_rule_has_its_message() {
         ),
         (model("policy: learned"), "policy", "not available in this version"),
         (model("policy: random"), "policy", "cache_aware, least_load, round_robin"),
-        (model("discovery: {file: x}"), "discovery", "not available in this version"),
+        (model("discovery: {}"), "discovery", "needs `file` or `dns`"),
+        (model("discovery: {file: a, dns: 'b:1'}"), "discovery", "not both"),
+        (model("discovery: {dns: '10.0.0.1:80'}"), "discovery.dns", "host name with a port"),
+        (model("discovery: {dns: engines}"), "discovery.dns", "host name with a port"),
         (model("warmup: 5s"), "warmup", "not available in this version"),
         (model("queue: {}"), "queue", "not available in this version"),
         (model("learned: {}"), "learned", "not available in this version"),
@@ -800,7 +807,7 @@ fn known() -> Vec<String> {
 #[test]
 fn every_file_in_conf_is_valid() {
     let files = files();
-    assert!(6 <= files.len(), "{files:?}");
+    assert!(7 <= files.len(), "{files:?}");
     for path in files {
         let result = Config::from_path(&path, &Overrides::default());
         assert!(result.is_ok(), "{}:\n{}", path.display(), result.unwrap_err());

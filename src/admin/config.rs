@@ -1,6 +1,4 @@
-//! `GET /v1/config`: what is in force. Secrets are `***`.
-//!
-//! The configuration is the one of the start, so no later one was rejected or waits for an upgrade.
+//! `GET /v1/config`: what is in force, and what is not although the file says it. Secrets are `***`.
 
 use super::answer::Answer;
 use crate::state::State;
@@ -9,10 +7,11 @@ use serde_json::json;
 
 pub(super) fn answer(state: &State) -> Answer {
     let running = state.running();
+    let standing = state.standing();
     let value = json!({
         "generation": running.generation,
-        "last_error": null,
-        "needs_upgrade": [],
+        "last_error": standing.rejected,
+        "needs_upgrade": standing.needs_upgrade,
         "config": running.config.masked(),
     });
     Answer::json(StatusCode::OK, &value)

@@ -14,8 +14,9 @@ const PAGE: &str = "<!doctype html>
 <li><a href=\"/metrics\">/metrics</a>: Prometheus text
 <li><a href=\"/v1/workers\">/v1/workers</a>: workers with health, breaker and report
 <li>POST /v1/workers/{id}/drain, /v1/workers/{id}/activate: stop and resume new requests to a worker
-<li><a href=\"/v1/config\">/v1/config</a>: the configuration in force
+<li><a href=\"/v1/config\">/v1/config</a>: the configuration in force, and what was rejected or waits for an upgrade
 <li><a href=\"/v1/decisions\">/v1/decisions</a>: the latest requests and why they went where they went
+<li>POST /v1/reload: reads the configuration again, and says what is wrong with it
 <li>POST /v1/explain: what would happen to a request now; sends nothing
 </ul>
 </html>

@@ -1,7 +1,7 @@
 //! What operators ask the edge: one file per endpoint, no pingora.
 //!
 //! [`respond`] is a function of the edge's state and one request. Who may ask is decided first, in
-//! `access.rs`, then the path is looked up. Only drain and activate change anything. Answers are
+//! `access.rs`, then the path is looked up. Only drain, activate and reload change anything. Answers are
 //! built in memory: they are bounded by workers, models and the journal.
 //!
 //! Deliberately absent: CORS. No other site has business here.
@@ -14,6 +14,7 @@ mod explain;
 mod index;
 mod metrics;
 mod ready;
+mod reload;
 mod workers;
 
 pub use answer::error;
@@ -38,6 +39,7 @@ enum Endpoint<'a> {
     Config,
     Decisions,
     Explain,
+    Reload,
 }
 
 /// Answers one request to the admin listener.
@@ -81,6 +83,7 @@ fn find(path: &str) -> Option<Endpoint<'_>> {
         "/v1/config" => Endpoint::Config,
         "/v1/decisions" => Endpoint::Decisions,
         "/v1/explain" => Endpoint::Explain,
+        "/v1/reload" => Endpoint::Reload,
         _ => {
             let (id, change) = path.strip_prefix("/v1/workers/")?.rsplit_once('/')?;
             Endpoint::Change(id, Change::named(change)?)
@@ -98,7 +101,7 @@ impl Endpoint<'_> {
             | Self::Workers
             | Self::Config
             | Self::Decisions => "GET, HEAD",
-            Self::Change(..) | Self::Explain => "POST",
+            Self::Change(..) | Self::Explain | Self::Reload => "POST",
         }
     }
 
@@ -117,6 +120,7 @@ impl Endpoint<'_> {
             Self::Config => config::answer(state),
             Self::Decisions => decisions::answer(state, request.uri().query()),
             Self::Explain => explain::answer(state, request),
+            Self::Reload => reload::answer(state),
         }
     }
 }

@@ -13,13 +13,12 @@ use tokio::signal::unix::{SignalKind, signal};
 /// What the process does on signals.
 pub(super) struct Signals {
     state: Arc<State>,
-    drain_delay: Duration,
     upgrade_sock: PathBuf,
 }
 
 impl Signals {
-    pub(super) fn new(state: Arc<State>, drain_delay: Duration, upgrade_sock: PathBuf) -> Self {
-        Self { state, drain_delay, upgrade_sock }
+    pub(super) fn new(state: Arc<State>, upgrade_sock: PathBuf) -> Self {
+        Self { state, upgrade_sock }
     }
 }
 
@@ -49,12 +48,13 @@ impl ShutdownSignalWatch for Signals {
                 }
             }
         }
-        log::info!("SIGTERM: not ready from now on, the listeners close in {:?}", self.drain_delay);
+        let drain_delay = self.state.running().config.shutdown.drain_delay;
+        log::info!("SIGTERM: not ready from now on, the listeners close in {drain_delay:?}");
         self.state.start_draining();
         tokio::select! {
             _ = int.recv() => ShutdownSignal::FastShutdown,
             _ = term.recv() => ShutdownSignal::FastShutdown,
-            () = tokio::time::sleep(self.drain_delay) => ShutdownSignal::GracefulTerminate,
+            () = tokio::time::sleep(drain_delay) => ShutdownSignal::GracefulTerminate,
         }
     }
 }

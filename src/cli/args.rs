@@ -3,7 +3,7 @@
 
 use super::demo::Demo;
 use super::explain::ExplainArgs;
-use crate::config::{Config, ConfigErrors, Overrides, POLICY_SETTINGS, PolicySetting, QuickStart};
+use crate::config::{Overrides, POLICY_SETTINGS, PolicySetting, QuickStart, Source};
 use clap::{ArgGroup, ArgMatches, FromArgMatches, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -78,15 +78,12 @@ pub struct RunArgs {
 const WITHOUT_A_FILE: &str = "Without a file";
 
 impl RunArgs {
-    /// The configuration these arguments ask for, with this process's environment.
-    ///
-    /// # Errors
-    /// All problems at once.
-    pub fn load(&self) -> Result<Config, ConfigErrors> {
+    /// Where the configuration these arguments ask for comes from, with this process's environment.
+    pub fn source(&self) -> Source {
         let overrides = self.policy.overrides();
         match &self.conf {
-            Some(path) => Config::from_path(path, &overrides),
-            None => Config::from_quick_start(&self.quick_start(), &overrides),
+            Some(path) => Source::file(path.clone(), overrides),
+            None => Source::quick_start(self.quick_start(), overrides),
         }
     }
 
@@ -259,7 +256,7 @@ mod tests {
     #[test]
     fn policy_flags_reach_the_configuration() {
         let line = "tidegate --worker http://a:1 --worker-queue-limit 4 --saturation-queue-floor 2";
-        let config = parse(line).unwrap().run.load().unwrap();
+        let config = parse(line).unwrap().run.source().load().unwrap().config;
         let crate::config::Policy::CacheAware(rules) = &config.models[0].policy else {
             unreachable!("the default policy")
         };

@@ -14,7 +14,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
 pub fn report(result: &Result<Config, ConfigErrors>) -> ExitCode {
     match result {
         Ok(config) => {
-            println!("{}", summary(config));
+            println!("OK: {}", config.summary());
             ExitCode::SUCCESS
         }
         Err(errors) => {
@@ -22,16 +22,6 @@ pub fn report(result: &Result<Config, ConfigErrors>) -> ExitCode {
             ExitCode::from(BAD_USAGE)
         }
     }
-}
-
-fn summary(config: &Config) -> String {
-    let workers = config.models.iter().map(|model| model.workers.len()).sum();
-    format!("OK: {}, {}", counted(config.models.len(), "model"), counted(workers, "worker"))
-}
-
-fn counted(n: usize, word: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{n} {word}{plural}")
 }
 
 #[cfg(test)]
@@ -45,6 +35,6 @@ mod tests {
         let workers = vec!["http://a:1".into(), "http://b:1".into()];
         let quick = QuickStart { workers, ..QuickStart::default() };
         let config = Config::from_quick_start(&quick, &Overrides::default()).unwrap();
-        assert_eq!(summary(&config), "OK: 1 model, 2 workers");
+        assert_eq!(config.summary(), "1 model, 2 workers");
     }
 }

@@ -49,7 +49,7 @@ pub fn run(demo: &Demo) -> Result<(), Box<dyn std::error::Error>> {
         Config::from_yaml(&yaml(&fleet, listen, admin), Path::new("."), &Overrides::default())?;
     println!("{}", introduction(demo.workers, listen, admin));
     outside.spawn(show(fleet, listen, admin, demo.duration));
-    Ok(boot::serve(Arc::new(config), Start::default())?)
+    Ok(boot::serve(Arc::new(config), None, Start::default())?)
 }
 
 /// What was asked for, or the preferred port, or any free one.

@@ -47,6 +47,12 @@ impl ConfigErrors {
         Self { list: vec![ConfigError { path, value: String::new(), message }] }
     }
 
+    /// The problems for a log.
+    pub fn on_one_line(&self) -> String {
+        let all: Vec<String> = self.list.iter().map(ConfigError::to_string).collect();
+        all.join("; ")
+    }
+
     /// The problems, in the order of the file's groups.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
         self.list.iter()
@@ -60,6 +66,12 @@ impl ConfigErrors {
             }
         }
         self
+    }
+}
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(error: ConfigError) -> Self {
+        Self { list: vec![error] }
     }
 }
 

@@ -4,8 +4,8 @@
 use super::kinds::{show_duration, show_size};
 use super::words::{FORMATS, FORWARDED, HALF_CLOSE, PIN_ORDERS, ROLES, STATES, word};
 use super::{
-    Address, Breaker, Config, Health, Listener, LoadReports, Model, Policy, Retries, Timeouts,
-    UpstreamAuth, Worker, WorkerTls,
+    Address, Breaker, Config, Discovery, Health, Listener, LoadReports, Model, Policy, Retries,
+    Timeouts, UpstreamAuth, Worker, WorkerSource, WorkerTls,
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -82,6 +82,7 @@ fn listener(listener: &Listener) -> Value {
 }
 
 fn model(model: &Model) -> Value {
+    let listed = model.workers.iter().filter(|worker| worker.source == WorkerSource::Listed);
     let mut out = json!({
         "name": model.name,
         "aliases": model.aliases,
@@ -92,7 +93,8 @@ fn model(model: &Model) -> Value {
         "breaker": breaker(&model.breaker),
         "timeouts": timeouts(&model.timeouts),
         "retries": retries(&model.retries),
-        "workers": model.workers.iter().map(worker).collect::<Vec<_>>(),
+        "discovery": model.discovery.as_ref().map(discovery),
+        "workers": listed.map(worker).collect::<Vec<_>>(),
     });
     match &model.policy {
         Policy::CacheAware(of) => out["cache_aware"] = rules(of, &model.affinity_headers),
@@ -102,6 +104,13 @@ fn model(model: &Model) -> Value {
         Policy::RoundRobin => {}
     }
     out
+}
+
+fn discovery(of: &Discovery) -> Value {
+    match of {
+        Discovery::File(path) => json!({"file": path}),
+        Discovery::Dns { name, .. } => json!({"dns": name.to_string()}),
+    }
 }
 
 fn rules(rules: &Rules, affinity_headers: &[String]) -> Value {

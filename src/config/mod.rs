@@ -9,10 +9,13 @@
 //!
 //! Deliberately absent: keys of features that are not built are refused, not ignored.
 
+mod boot_keys;
 mod check;
 mod edge;
 mod error;
 mod expand;
+mod files;
+mod found;
 mod guards;
 mod kinds;
 mod masked;
@@ -21,6 +24,8 @@ mod node;
 mod overrides;
 mod scope;
 mod section;
+mod source;
+mod watch;
 mod words;
 
 pub use edge::{
@@ -28,9 +33,17 @@ pub use edge::{
     Secret, Shutdown,
 };
 pub use error::{ConfigError, ConfigErrors};
+pub use found::Found;
 pub use guards::{Breaker, Health, LoadReports, ReportChoice, Retries, Timeouts, UpstreamAuth};
-pub use model::{Model, Policy, Scheme, Worker, WorkerHost, WorkerTls, WorkerUrl};
+pub use model::{
+    Discovery, DnsName, Model, Policy, Scheme, Worker, WorkerHost, WorkerSource, WorkerTls,
+    WorkerUrl,
+};
 pub use overrides::{Overrides, POLICY_SETTINGS, PolicySetting, QuickStart};
+pub use source::{Loaded, Source};
+pub use watch::Watch;
+
+use files::WorkerFiles;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,8 +92,7 @@ impl Config {
     /// All problems of the file at once; one if it cannot be read or is not YAML.
     pub fn from_path(path: &Path, overrides: &Overrides) -> Result<Self, ConfigErrors> {
         let text = node::read_file(path)?;
-        let base = path.parent().unwrap_or(Path::new(""));
-        Self::from_yaml(&text, base, overrides)
+        Self::from_yaml(&text, source::base(path), overrides)
     }
 
     /// Checks a text; relative paths in it start at `base`.
@@ -89,7 +101,7 @@ impl Config {
     /// All problems of the text at once; one if it is not YAML.
     pub fn from_yaml(text: &str, base: &Path, overrides: &Overrides) -> Result<Self, ConfigErrors> {
         let root = node::parse(text)?;
-        check::config(&root, base, overrides).0
+        check::config(&root, base, overrides, &WorkerFiles::default()).0
     }
 
     /// Builds the configuration of a run without a file.
@@ -100,8 +112,16 @@ impl Config {
         quick: &QuickStart,
         overrides: &Overrides,
     ) -> Result<Self, ConfigErrors> {
-        let (result, _) = check::config(&quick.tree(), Path::new(""), overrides);
+        let files = WorkerFiles::default();
+        let (result, _) = check::config(&quick.tree(), Path::new(""), overrides, &files);
         result.map_err(|errors| errors.renamed(QuickStart::FLAGS))
+    }
+
+    /// How much there is, in a few words.
+    pub fn summary(&self) -> String {
+        let counted = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+        let workers = self.models.iter().map(|model| model.workers.len()).sum();
+        format!("{}, {}", counted(self.models.len(), "model"), counted(workers, "worker"))
     }
 
     /// The effective configuration, in the form of the file, secrets as `***`.
@@ -115,7 +135,8 @@ impl Config {
     /// As [`Config::from_yaml`].
     pub fn known_keys(text: &str) -> Result<Vec<String>, ConfigErrors> {
         let root = node::parse(text)?;
-        let (result, known) = check::config(&root, Path::new(""), &Overrides::default());
+        let (overrides, files) = (Overrides::default(), WorkerFiles::default());
+        let (result, known) = check::config(&root, Path::new(""), &overrides, &files);
         result.map(|_| known)
     }
 }

@@ -30,8 +30,10 @@ pub struct Model {
     pub timeouts: Timeouts,
     /// When a request is sent again.
     pub retries: Retries,
-    /// The workers, in the order of the file.
+    /// The workers, in the order of the file; found ones last.
     pub workers: Vec<Worker>,
+    /// Where more of them are found.
+    pub discovery: Option<Discovery>,
 }
 
 /// Who is chosen.
@@ -84,6 +86,46 @@ pub struct Worker {
     pub tls: WorkerTls,
     /// Replaces the client's credentials.
     pub upstream_auth: Option<UpstreamAuth>,
+    /// Who says that it is there.
+    pub source: WorkerSource,
+}
+
+/// Who says that a worker is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerSource {
+    /// The configuration file.
+    Listed,
+    /// What `discovery` points to.
+    Found,
+}
+
+/// `discovery:` of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Discovery {
+    /// A file of workers, read again when it changes.
+    File(PathBuf),
+    /// Every address of a name is a worker.
+    Dns {
+        /// The name.
+        name: DnsName,
+        /// What those workers are sent instead of the client's credentials.
+        upstream_auth: Option<UpstreamAuth>,
+    },
+}
+
+/// A name with the port of whatever it stands for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DnsName {
+    /// Host name, lower case.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+impl std::fmt::Display for DnsName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
 }
 
 /// `tls:` of a worker.
@@ -96,7 +138,7 @@ pub struct WorkerTls {
 }
 
 /// A worker's URL: `http://host:port`, `https://host:port` or `unix:/path`; no path, no query.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkerUrl {
     /// TLS?
     pub scheme: Scheme,
@@ -105,7 +147,7 @@ pub struct WorkerUrl {
 }
 
 /// `http` or `https`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// Plain.
     Http,
@@ -114,7 +156,7 @@ pub enum Scheme {
 }
 
 /// Where a worker is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerHost {
     /// An address, known at once.
     Ip(SocketAddr),

@@ -88,6 +88,11 @@ impl Breaker {
         Self { settings, rise, state, period: 0, wedged_since: None }
     }
 
+    /// Other settings from now on; a cool-down that runs ends when it would have.
+    pub fn set(&mut self, settings: config::Breaker, rise: u32) {
+        (self.settings, self.rise) = (settings, rise);
+    }
+
     /// The state at `now`; an open breaker whose cool-down is over counts as half-open.
     pub fn state(&self, now: Millis) -> BreakerState {
         match self.state {

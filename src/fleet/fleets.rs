@@ -1,11 +1,12 @@
 //! All models' fleets, by the names requests use.
 
-use super::model::ModelFleet;
+use super::model::{ModelFleet, Plan};
 use super::view::{self, WorkerRow};
+use super::worker::Worker;
 use crate::config::{self, Config};
 use crate::metrics::Metrics;
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The name that takes every name.
@@ -13,27 +14,99 @@ pub const ANY: &str = "*";
 /// The alias of the default model.
 const DEFAULT: &str = "default";
 
-/// See the module.
+/// See the module. Fleets of one configuration; what is known of workers and learned about models is
+/// handed on from each to the next.
 #[derive(Debug)]
 pub struct Fleets {
     models: Box<[Arc<ModelFleet>]>,
     by_name: HashMap<String, usize>,
+    /// Workers of earlier configurations; requests of theirs keep them.
+    finishing: Box<[Finishing]>,
     pub(super) dns_interval: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct Finishing {
+    model: Arc<config::Model>,
+    worker: Weak<Worker>,
 }
 
 impl Fleets {
     /// One fleet per configured model.
     pub fn new(config: &Config, metrics: &Metrics) -> Self {
+        Self::build(config, metrics, None)
+    }
+
+    /// The fleets of the configuration after this one. They are in force once this one is told with
+    /// [`Fleets::supersede`].
+    pub fn next(&self, config: &Config, metrics: &Metrics) -> Self {
+        Self::build(config, metrics, Some(self))
+    }
+
+    fn build(config: &Config, metrics: &Metrics, before: Option<&Self>) -> Self {
+        let finishing = before.map_or_else(Vec::new, Self::still_finishing);
         let models: Box<[Arc<ModelFleet>]> = config
             .models
             .iter()
-            .map(|model| ModelFleet::new(Arc::clone(model), index_share(config, model), metrics))
+            .map(|model| {
+                let before = before.and_then(|before| before.named(&model.name));
+                let known = finishing
+                    .iter()
+                    .filter(|(of, _)| of.name == model.name)
+                    .map(|(_, worker)| worker)
+                    // Last, as of two workers with one id and URL the present one counts.
+                    .chain(before.map_or(&[][..], |before| before.workers()))
+                    .map(|worker| ((&worker.id, &worker.config.url), worker));
+                let known = known.collect();
+                let index = index_share(config, model);
+                ModelFleet::new(Plan { config: model, index, metrics, before, known })
+            })
             .collect();
         let by_name = models.iter().enumerate().flat_map(|(at, model)| {
             let names = std::iter::once(&model.config.name).chain(&model.config.aliases);
             names.map(move |name| (name.clone(), at))
         });
-        Self { by_name: by_name.collect(), models, dns_interval: config.dns_interval }
+        let by_name = by_name.collect();
+        let listed = numbers(&models);
+        let left_out = before.into_iter().flat_map(Self::all_workers).chain(finishing);
+        let finishing = left_out
+            .filter(|(_, worker)| !listed.contains(&worker.lasting.number))
+            .map(|(model, worker)| Finishing { model, worker: Arc::downgrade(&worker) })
+            .collect();
+        Self { by_name, models, finishing, dns_interval: config.dns_interval }
+    }
+
+    /// `next` is in force from now on: workers it leaves out finish what they have and go.
+    pub fn supersede(&self, next: &Self) {
+        let listed = numbers(&next.models);
+        for (_, worker) in self.all_workers() {
+            if !listed.contains(&worker.lasting.number) {
+                worker.lasting.remove();
+            }
+        }
+        self.models.iter().for_each(|model| model.supersede());
+    }
+
+    /// The models that `next` does not have.
+    pub fn not_in(&self, next: &Self) -> impl Iterator<Item = &Arc<ModelFleet>> {
+        self.models.iter().filter(|model| next.named(&model.config.name).is_none())
+    }
+
+    fn all_workers(&self) -> impl Iterator<Item = (Arc<config::Model>, Arc<Worker>)> {
+        self.models.iter().flat_map(|model| {
+            model.workers().iter().map(|worker| (Arc::clone(&model.config), Arc::clone(worker)))
+        })
+    }
+
+    fn still_finishing(&self) -> Vec<(Arc<config::Model>, Arc<Worker>)> {
+        let there = |of: &Finishing| Some((Arc::clone(&of.model), of.worker.upgrade()?));
+        self.finishing.iter().filter_map(there).collect()
+    }
+
+    /// The fleet of the model with this very name.
+    fn named(&self, name: &str) -> Option<&ModelFleet> {
+        let at = self.by_name.get(name)?;
+        self.models.get(*at).filter(|model| model.config.name == name).map(Arc::as_ref)
     }
 
     /// The fleet of a model's name or alias; `*` takes what nobody else has.
@@ -61,9 +134,16 @@ impl Fleets {
         self.models.iter().all(|model| model.is_ready())
     }
 
-    /// The rows of `GET /v1/workers`, models and workers in the order of the file.
+    /// The rows of `GET /v1/workers`, models and workers in the order of the file, then the removed
+    /// workers that still have requests.
     pub fn rows(&self) -> Vec<WorkerRow> {
-        self.models.iter().flat_map(|model| view::rows(model)).collect()
+        let listed = self.models.iter().flat_map(|model| view::rows(model));
+        let finishing = self.still_finishing();
+        let removed = finishing
+            .iter()
+            .filter(|(_, worker)| worker.lasting.is_finishing())
+            .map(|(model, worker)| view::removed(model, worker));
+        listed.chain(removed).collect()
     }
 
     /// Writes what is true now into the metrics; to be called before a page is gathered.
@@ -72,6 +152,11 @@ impl Fleets {
             view::refresh_metrics(model);
         }
     }
+}
+
+fn numbers(models: &[Arc<ModelFleet>]) -> HashSet<u64> {
+    let workers = models.iter().flat_map(|model| model.workers());
+    workers.map(|worker| worker.lasting.number).collect()
 }
 
 /// The index settings with a model's part of the process's entries, by its number of workers.

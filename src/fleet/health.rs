@@ -6,7 +6,7 @@
 
 use super::clock::jittered;
 use super::hysteresis::Change;
-use super::model::ModelFleet;
+use super::lasting::Lasting;
 use super::worker::{Worker, WorkerAddress};
 use crate::config::{self, Scheme};
 use crate::limited::Changes;
@@ -51,9 +51,8 @@ fn judge(status: u16) -> Answer {
 }
 
 /// Probes one worker for as long as it is polled, the first time at once.
-pub(super) async fn watch(model: Arc<ModelFleet>, worker: Arc<Worker>, prober: Arc<Prober>) {
-    let settings = &model.config.health;
-    let probe = match Probe::new(&worker, settings, prober) {
+pub(super) async fn watch(worker: Arc<Worker>, settings: config::Health, prober: Arc<Prober>) {
+    let probe = match Probe::new(&worker, &settings, prober) {
         Ok(probe) => probe,
         Err(error) => {
             log::error!("worker {}: cannot be probed, stays unhealthy: {error}", worker.id);
@@ -63,23 +62,23 @@ pub(super) async fn watch(model: Arc<ModelFleet>, worker: Arc<Worker>, prober: A
     loop {
         let started = Instant::now();
         if let Some(address) = worker.address() {
-            book(&model, &worker, probe.once(&address).await);
+            book(&worker.lasting, probe.once(&address).await);
         }
         tokio::select! {
             () = sleep_until(started + jittered(settings.interval)) => {}
             // Its name was resolved for the first time, or to somewhere else.
-            () = worker.readdressed.notified() => {}
+            () = worker.lasting.readdressed.notified() => {}
         }
     }
 }
 
-fn book(model: &ModelFleet, worker: &Worker, outcome: Result<()>) {
+fn book(worker: &Lasting, outcome: Result<()>) {
     match worker.probed(outcome.is_ok()) {
         Change::None => {}
         Change::Started => log::info!("worker {}: healthy", worker.id),
         Change::CameBack => {
             log::info!("worker {}: healthy again", worker.id);
-            model.came_back(worker);
+            worker.came_back();
         }
         Change::WentDown => match &outcome {
             Ok(()) => {}
@@ -89,7 +88,7 @@ fn book(model: &ModelFleet, worker: &Worker, outcome: Result<()>) {
     let Err(error) = outcome else { return worker.is_there() };
     log::debug!("worker {}: probe failed: {error}", worker.id);
     if error.root_etype() == &ErrorType::ConnectRefused {
-        model.refused(worker);
+        worker.refused();
     }
     if !worker.standing().healthy {
         worker.next_address();

@@ -7,6 +7,8 @@ use std::num::NonZeroU32;
 enum State {
     /// Never seen well; its first good probe suffices.
     New,
+    /// The same, but nobody else can serve its model: well until a probe says otherwise.
+    Trusted,
     Up {
         failures: u32,
     },
@@ -43,17 +45,34 @@ impl Hysteresis {
         Self { fall: settings.fall, rise: settings.rise, state }
     }
 
+    /// Other settings from now on. Who is well stays so until probes say otherwise; one that waited
+    /// for its first probe is well once nobody probes.
+    pub(super) fn set(&mut self, settings: &config::Health) {
+        (self.fall, self.rise) = (settings.fall, settings.rise);
+        if !settings.enabled {
+            self.state = State::Up { failures: 0 };
+        }
+    }
+
+    /// A new worker counts as well until its first probe.
+    pub(super) fn trust(&mut self) {
+        match self.state {
+            State::New => self.state = State::Trusted,
+            State::Trusted | State::Up { .. } | State::Down { .. } => {}
+        }
+    }
+
     pub(super) fn is_well(&self) -> bool {
         match self.state {
-            State::Up { .. } => true,
+            State::Up { .. } | State::Trusted => true,
             State::New | State::Down { .. } => false,
         }
     }
 
     pub(super) fn probed(&mut self, good: bool) -> Change {
         let (state, change) = match (self.state, good) {
-            (State::New, false) => (State::New, Change::None),
-            (State::New, true) => (State::Up { failures: 0 }, Change::Started),
+            (State::New | State::Trusted, false) => (State::New, Change::None),
+            (State::New | State::Trusted, true) => (State::Up { failures: 0 }, Change::Started),
             (State::Up { .. }, true) => (State::Up { failures: 0 }, Change::None),
             (State::Up { failures }, false) if self.fall.get() <= failures + 1 => {
                 (State::Down { successes: 0 }, Change::WentDown)
@@ -110,6 +129,17 @@ mod tests {
         }
         assert_eq!(health.probed(true), Change::Started);
         assert!(health.is_well());
+    }
+
+    #[test]
+    fn trust_in_a_new_worker_lasts_until_its_first_probe() {
+        for good in [false, true] {
+            let mut health = Hysteresis::new(&settings(true));
+            health.trust();
+            assert!(health.is_well());
+            assert_eq!(health.probed(good) == Change::Started, good);
+            assert_eq!(health.is_well(), good);
+        }
     }
 
     #[test]

@@ -49,6 +49,6 @@ impl InflightGuard {
 
 impl Drop for InflightGuard {
     fn drop(&mut self) {
-        self.worker.release(self.ticket, self.verdict(), self.outcome);
+        self.worker.lasting.release(self.ticket, self.verdict(), self.outcome);
     }
 }

@@ -7,11 +7,13 @@
 mod authorities;
 mod breaker;
 pub mod clock;
-mod discovery;
+pub mod discovery;
 mod fleets;
 mod health;
 mod hysteresis;
 mod inflight;
+mod kept;
+mod lasting;
 mod model;
 mod poll;
 mod reading;

@@ -1,18 +1,24 @@
-//! One model's fleet.
+//! One model's fleet, as one configuration has it.
 
+use super::kept::{self, Kept};
+use super::lasting::{Home, Lasting};
 use super::table::Table;
 use super::tokens::{BytesPerToken, MeanUncached};
 use super::worker::Worker;
-use crate::config;
+use crate::config::{self, WorkerUrl};
 use crate::metrics::Metrics;
 use arc_swap::Guard;
-use std::num::NonZeroU32;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate_policy::fleet::{Fleet, Slot};
-use tidegate_policy::index::{Limits, PrefixIndex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tidegate_policy::fleet::{Fleet, Slot, WorkerId};
+use tidegate_policy::index::PrefixIndex;
+use tokio::sync::Notify;
 
 /// A model's workers, what is known of them, and what is learned about its prompts.
+///
+/// What is known and learned is shared with the fleets of the model in earlier and later
+/// configurations. A request holds the fleet of its own configuration.
 #[derive(Debug)]
 pub struct ModelFleet {
     /// As configured.
@@ -20,58 +26,99 @@ pub struct ModelFleet {
     /// Who holds what.
     pub index: PrefixIndex,
     /// Prompt bytes per token.
-    pub bytes_per_token: BytesPerToken,
+    pub bytes_per_token: Arc<BytesPerToken>,
     /// Uncached tokens per request.
-    pub mean_uncached: MeanUncached,
+    pub mean_uncached: Arc<MeanUncached>,
     pub(super) table: Table,
     pub(super) index_settings: config::Index,
     workers: Box<[Arc<Worker>]>,
     /// `by_slot[slot]` = position in `workers`.
     by_slot: Box<[Option<usize>]>,
-    turn: AtomicU64,
+    turn: Arc<AtomicU64>,
+    changed: Arc<Notify>,
+    /// A later configuration is in force, so nobody publishes this one's snapshots.
+    is_superseded: AtomicBool,
+}
+
+/// What a fleet is built from.
+pub(super) struct Plan<'a> {
+    pub(super) config: &'a Arc<config::Model>,
+    /// `max_entries` is the model's share.
+    pub(super) index: config::Index,
+    pub(super) metrics: &'a Metrics,
+    /// The same model in the configuration before.
+    pub(super) before: Option<&'a ModelFleet>,
+    /// Its workers there, and those removed earlier that are still finishing.
+    pub(super) known: HashMap<(&'a WorkerId, &'a WorkerUrl), &'a Arc<Worker>>,
 }
 
 impl ModelFleet {
     /// Workers with literal addresses and without health probes are routable at once; for the
-    /// others [`super::run`] must be running. `index_settings.max_entries` is this model's share.
-    pub fn new(
-        config: Arc<config::Model>,
-        index_settings: config::Index,
-        metrics: &Metrics,
-    ) -> Arc<Self> {
-        let block_bytes = NonZeroU32::new(index_settings.block_bytes).unwrap_or(NonZeroU32::MIN);
-        let limits = Limits::new(index_settings.max_entries, block_bytes, fastrand::u64(..));
-        let index = PrefixIndex::new(limits);
-        let workers: Box<[Arc<Worker>]> = config
-            .workers
-            .iter()
-            .filter_map(|worker| {
-                let handles = metrics.workers.worker(&config.name, worker.id.as_str());
-                let Some(slot) = index.add() else {
-                    log::error!("worker {}: one too many, not used", worker.id);
-                    return None;
-                };
-                Some(Worker::new(worker, &config, slot, handles))
-            })
-            .collect();
+    /// others [`super::run`] must be running.
+    pub(super) fn new(plan: Plan<'_>) -> Arc<Self> {
+        let kept = match plan.before {
+            Some(before) => before.kept(&plan.index),
+            None => Kept::new(&plan.config.name, &plan.index, plan.metrics),
+        };
+        let workers: Box<[Arc<Worker>]> =
+            plan.config.workers.iter().filter_map(|worker| plan.worker(worker, &kept)).collect();
+        let version = plan.before.map_or(0, |before| before.table.load().version());
         let fleet = Arc::new(Self {
-            bytes_per_token: BytesPerToken::new(metrics.workers.bytes_per_token(&config.name)),
-            mean_uncached: MeanUncached::default(),
-            table: Table::new(workers.len()),
+            table: Table::new(version),
             by_slot: by_slot(&workers),
             workers,
-            index,
-            index_settings,
-            turn: AtomicU64::new(0),
-            config,
+            index_settings: plan.index,
+            config: Arc::clone(plan.config),
+            is_superseded: AtomicBool::new(false),
+            index: kept.index,
+            bytes_per_token: kept.bytes_per_token,
+            mean_uncached: kept.mean_uncached,
+            turn: kept.turn,
+            changed: kept.changed,
         });
         fleet.publish();
+        if !fleet.is_ready() && plan.before.is_some_and(Self::is_ready) {
+            // Requests would fail until the first probe, for no better reason than a reload.
+            fleet.workers.iter().for_each(|worker| worker.lasting.trust());
+        }
         fleet
+    }
+
+    /// What the model's next fleet takes over.
+    fn kept(&self, next: &config::Index) -> Kept {
+        let kept = Kept {
+            index: self.index.clone(),
+            bytes_per_token: Arc::clone(&self.bytes_per_token),
+            mean_uncached: Arc::clone(&self.mean_uncached),
+            turn: Arc::clone(&self.turn),
+            changed: Arc::clone(&self.changed),
+        };
+        kept.index.set_max_entries(next.max_entries);
+        if next.block_bytes != self.index_settings.block_bytes {
+            log::info!("model {}: blocks of another size, its index starts anew", self.config.name);
+            let unknown = kept::limits(next).unknown_capacity;
+            self.workers.iter().for_each(|worker| worker.lasting.forget_blocks(unknown));
+        }
+        kept
     }
 
     /// What a decision reads; taken once per request.
     pub fn snapshot(&self) -> Guard<Arc<Fleet>> {
+        // The few requests that are older than the configuration in force look for themselves.
+        if self.is_superseded.load(Ordering::Relaxed) {
+            self.look();
+        }
         self.table.load()
+    }
+
+    /// The configuration in force is another one now.
+    pub(super) fn supersede(&self) {
+        self.is_superseded.store(true, Ordering::Relaxed);
+    }
+
+    /// Wakes whoever publishes; shared by all fleets of the model.
+    pub(super) fn changed(&self) -> &Notify {
+        &self.changed
     }
 
     /// The worker with this number.
@@ -100,33 +147,33 @@ impl ModelFleet {
         self.index.owned(worker.slot)
     }
 
-    /// A connection to the worker was refused: nobody listens there, so whoever will is another
-    /// process, with an empty cache and a load of its own.
-    pub fn refused(&self, worker: &Worker) {
-        if worker.is_gone() {
-            self.replaced(worker);
-        }
-    }
-
-    /// Another process answers for the worker: nothing known of the old one holds.
-    pub(super) fn replaced(&self, worker: &Worker) {
-        worker.reading.lock().restarted();
-        self.came_back(worker);
-        self.table.changed();
-    }
-
-    /// The worker was away and may have restarted meanwhile: its cache is taken to be empty.
-    pub(super) fn came_back(&self, worker: &Worker) {
-        self.index.forget(worker.slot);
-        worker.count_restart();
-    }
-
     /// Can anybody prefill for this model now?
     pub fn is_ready(&self) -> bool {
         self.snapshot()
             .workers()
             .iter()
             .any(|worker| worker.can_prefill() && worker.live.is_routable())
+    }
+}
+
+impl Plan<'_> {
+    /// A worker of the same id and URL goes on; any other is a new one.
+    fn worker(&self, config: &config::Worker, kept: &Kept) -> Option<Arc<Worker>> {
+        if let Some(before) = self.known.get(&(&config.id, &config.url))
+            && before.lasting.is_kept(&before.config, config, self.config)
+        {
+            return Some(Worker::new(config.clone(), Arc::clone(&before.lasting)));
+        }
+        let Some(slot) = kept.index.add() else {
+            log::error!("worker {}: one too many, not used", config.id);
+            return None;
+        };
+        // The index may have begun with blocks of another size.
+        kept.index.set_capacity(slot, kept::limits(&self.index).unknown_capacity);
+        let metrics = self.metrics.workers.worker(&self.config.name, config.id.as_str());
+        let home = Home { index: kept.index.clone(), changed: Arc::clone(&kept.changed) };
+        let lasting = Lasting::new(config, self.config, slot, metrics, home);
+        Some(Worker::new(config.clone(), lasting))
     }
 }
 

@@ -1,31 +1,31 @@
 //! Asks one worker for its load, again and again, and books what comes.
 
 use super::clock::{self, jittered};
-use super::model::ModelFleet;
+use super::lasting::Lasting;
 use super::reading::{Engine, Sent};
 use super::scrape::{PollOutcome, ReportSource, Scraper, Target};
-use super::view;
 use super::worker::{Worker, WorkerAddress};
-use crate::config::ReportChoice;
+use crate::config::{LoadReports, ReportChoice};
 use crate::limited::Changes;
 use crate::metrics::{PollResult, ReportState};
 use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
 
 /// Polls one worker for as long as it is polled itself, the first time at once.
-pub(super) async fn watch(model: Arc<ModelFleet>, worker: Arc<Worker>, scraper: Arc<Scraper>) {
-    let rules = &model.config.load_reports;
+pub(super) async fn watch(worker: Arc<Worker>, rules: LoadReports, scraper: Arc<Scraper>) {
     if rules.format == ReportChoice::None {
-        worker.reading.lock().lost(ReportState::Absent);
+        if worker.lasting.reading.lock().lost(ReportState::Absent) {
+            worker.lasting.changed();
+        }
         return;
     }
-    let mut source = ReportSource::new(rules, worker.config.dp_size);
-    let mut restarts = worker.restarts();
+    let mut source = ReportSource::new(&rules, worker.config.dp_size);
+    let mut restarts = worker.lasting.restarts();
     let told = Changes::default();
     loop {
         let started = Instant::now();
-        if restarts != worker.restarts() {
-            restarts = worker.restarts();
+        if restarts != worker.lasting.restarts() {
+            restarts = worker.lasting.restarts();
             source.restarted();
         }
         if let Some(address) = worker.address() {
@@ -34,22 +34,22 @@ pub(super) async fn watch(model: Arc<ModelFleet>, worker: Arc<Worker>, scraper: 
                 mark: worker.live.ledger.mark(),
                 in_flight: worker.standing().in_flight,
             };
-            let outcome = source.poll(&scraper, &target(&model, &worker, address)).await;
+            let outcome = source.poll(&scraper, &target(&rules, &worker, address)).await;
             let problem = problem(&outcome);
-            book(&model, &worker, sent, outcome);
-            tell(&model, &worker, &told, problem);
+            book(&worker.lasting, sent, outcome);
+            tell(&worker.lasting, &rules, &told, problem);
         }
         sleep_until(started + jittered(source.next_in(rules.interval))).await;
     }
 }
 
-fn target(model: &ModelFleet, worker: &Worker, address: WorkerAddress) -> Target {
-    let own = model.config.load_reports.auth.clone();
+fn target(rules: &LoadReports, worker: &Worker, address: WorkerAddress) -> Target {
+    let own = rules.auth.clone();
     let auth = own.or_else(|| worker.config.upstream_auth.clone());
     Target::new(&worker.config, address, auth)
 }
 
-fn book(model: &ModelFleet, worker: &Worker, sent: Sent, outcome: PollOutcome) {
+fn book(worker: &Lasting, sent: Sent, outcome: PollOutcome) {
     let lost = |why| worker.reading.lock().lost(why);
     let (result, is_news) = match outcome {
         PollOutcome::Report(report) => {
@@ -59,7 +59,7 @@ fn book(model: &ModelFleet, worker: &Worker, sent: Sent, outcome: PollOutcome) {
                 Engine::Running => {}
                 Engine::Restarted => {
                     log::info!("worker {}: its counters went back, it restarted", worker.id);
-                    model.came_back(worker);
+                    worker.came_back();
                 }
             }
             (PollResult::Ok, true)
@@ -72,7 +72,7 @@ fn book(model: &ModelFleet, worker: &Worker, sent: Sent, outcome: PollOutcome) {
     };
     worker.metrics.polled(result);
     if is_news {
-        model.table.changed();
+        worker.changed();
     }
 }
 
@@ -88,8 +88,13 @@ fn problem(outcome: &PollOutcome) -> Option<String> {
 }
 
 /// One line per change of what is known, not per poll.
-fn tell(model: &ModelFleet, worker: &Worker, told: &Changes<ReportState>, problem: Option<String>) {
-    let state = view::report_state(model, worker);
+fn tell(
+    worker: &Lasting,
+    rules: &LoadReports,
+    told: &Changes<ReportState>,
+    problem: Option<String>,
+) {
+    let state = worker.report_state(rules);
     let Some(before) = told.to(state) else { return };
     match (before, state, problem) {
         (_, ReportState::Fresh, _) => log::info!("worker {}: reports its load", worker.id),

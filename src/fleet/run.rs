@@ -1,82 +1,164 @@
 //! The tasks behind the fleets, and what keeps them alive.
+//!
+//! A worker's tasks outlive a configuration that changes nothing for them, so that what they have
+//! found out about it stays known and a reload asks no worker anything.
 
-use super::discovery::{self, SystemResolver};
+use super::discovery::SystemResolver;
 use super::fleets::Fleets;
 use super::health::{self, Prober};
 use super::model::ModelFleet;
 use super::scrape::Scraper;
 use super::worker::Worker;
-use super::{poll, table};
-use crate::config::WorkerHost;
+use super::{discovery, poll, table};
+use crate::config::{self, WorkerHost};
 use futures_util::FutureExt;
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 /// Before a task that panicked is started again.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// Polls, probes, resolves and publishes until `shutdown`. Needs a tokio runtime with time and I/O.
-pub async fn run(fleets: Arc<Fleets>, shutdown: impl Future<Output = ()>) {
-    let mut tasks = JoinSet::new();
-    let scraper = Arc::new(Scraper::new());
-    let prober = Prober::new();
-    for model in fleets.models() {
-        let publisher = Arc::clone(model);
-        let name = format!("table of {}", model.config.name);
-        tasks.spawn(supervised(name, move || table::watch(Arc::clone(&publisher))));
-        for worker in model.workers() {
-            start(&mut tasks, Pair { model, worker }, &scraper, &prober, fleets.dns_interval);
+/// Polls, probes, resolves and publishes for the fleets in force until `shutdown`. Needs a tokio
+/// runtime with time and I/O.
+pub async fn run(mut fleets: watch::Receiver<Arc<Fleets>>, shutdown: impl Future<Output = ()>) {
+    let mut tasks = Tasks::new();
+    let serve = async {
+        loop {
+            let now = Arc::clone(&fleets.borrow_and_update());
+            tasks.serve(&now);
+            drop(now);
+            if fleets.changed().await.is_err() {
+                // Nobody can change them any more; those in force are served on.
+                return std::future::pending().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = serve => {}
+        () = shutdown => {}
+    }
+}
+
+/// A task that ends with its handle.
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn start<F, T>(name: String, task: F) -> Task
+where
+    F: Fn() -> T + Send + 'static,
+    T: Future<Output = ()> + Send + 'static,
+{
+    Task(tokio::spawn(supervised(name, task)))
+}
+
+/// What a worker's tasks go by.
+#[derive(Clone, Debug, PartialEq)]
+struct Settings {
+    worker: config::Worker,
+    load_reports: config::LoadReports,
+    health: config::Health,
+    dns_interval: Duration,
+}
+
+struct Watched {
+    settings: Settings,
+    _tasks: Vec<Task>,
+}
+
+struct Tasks {
+    scraper: Arc<Scraper>,
+    prober: Arc<Prober>,
+    tables: Vec<Task>,
+    /// By the number of the worker.
+    workers: HashMap<u64, Watched>,
+}
+
+impl Tasks {
+    fn new() -> Self {
+        Self {
+            scraper: Arc::new(Scraper::new()),
+            prober: Prober::new(),
+            tables: Vec::new(),
+            workers: HashMap::new(),
         }
     }
-    shutdown.await;
-    tasks.shutdown().await;
-}
 
-#[derive(Clone, Copy)]
-struct Pair<'a> {
-    model: &'a Arc<ModelFleet>,
-    worker: &'a Arc<Worker>,
-}
+    /// Starts what these fleets need and ends what they do not.
+    fn serve(&mut self, fleets: &Fleets) {
+        self.tables = fleets.models().iter().map(publish).collect();
+        let mut before = std::mem::take(&mut self.workers);
+        for model in fleets.models() {
+            for worker in model.workers() {
+                let settings = Settings {
+                    worker: worker.config.clone(),
+                    load_reports: model.config.load_reports.clone(),
+                    health: model.config.health.clone(),
+                    dns_interval: fleets.dns_interval,
+                };
+                let number = worker.lasting.number;
+                let known = before.remove(&number).filter(|known| known.is_for(&settings));
+                let watched = known.unwrap_or_else(|| self.watch(worker, settings));
+                self.workers.insert(number, watched);
+            }
+        }
+    }
 
-impl Pair<'_> {
-    /// A future per start of a task, made from handles of its own.
-    fn task<F, T>(self, start: F) -> impl Fn() -> T + Send + 'static
-    where
-        F: Fn(Arc<ModelFleet>, Arc<Worker>) -> T + Send + 'static,
-    {
-        let (model, worker) = (Arc::clone(self.model), Arc::clone(self.worker));
-        move || start(Arc::clone(&model), Arc::clone(&worker))
+    fn watch(&self, worker: &Arc<Worker>, settings: Settings) -> Watched {
+        let mut tasks = vec![self.polls(worker, &settings)];
+        if settings.health.enabled {
+            tasks.push(self.probes(worker, &settings));
+        }
+        if let WorkerHost::Name { host, port } = &worker.config.url.host {
+            tasks.push(resolve(worker, host, *port, settings.dns_interval));
+        }
+        Watched { settings, _tasks: tasks }
+    }
+
+    fn polls(&self, worker: &Arc<Worker>, settings: &Settings) -> Task {
+        let (worker, scraper) = (Arc::clone(worker), Arc::clone(&self.scraper));
+        let rules = settings.load_reports.clone();
+        start(format!("reports of {}", worker.id), move || {
+            poll::watch(Arc::clone(&worker), rules.clone(), Arc::clone(&scraper))
+        })
+    }
+
+    fn probes(&self, worker: &Arc<Worker>, settings: &Settings) -> Task {
+        let (worker, prober) = (Arc::clone(worker), Arc::clone(&self.prober));
+        let rules = settings.health.clone();
+        start(format!("probes of {}", worker.id), move || {
+            health::watch(Arc::clone(&worker), rules.clone(), Arc::clone(&prober))
+        })
     }
 }
 
-fn start(
-    tasks: &mut JoinSet<()>,
-    pair: Pair<'_>,
-    scraper: &Arc<Scraper>,
-    prober: &Arc<Prober>,
-    dns_interval: Duration,
-) {
-    let id = &pair.worker.id;
-    let scraper = Arc::clone(scraper);
-    let polls = pair.task(move |model, worker| poll::watch(model, worker, Arc::clone(&scraper)));
-    tasks.spawn(supervised(format!("reports of {id}"), polls));
-    if pair.model.config.health.enabled {
-        let prober = Arc::clone(prober);
-        let probes =
-            pair.task(move |model, worker| health::watch(model, worker, Arc::clone(&prober)));
-        tasks.spawn(supervised(format!("probes of {id}"), probes));
+impl Watched {
+    /// A file of CAs may have changed under its name.
+    fn is_for(&self, settings: &Settings) -> bool {
+        self.settings == *settings && settings.worker.tls.ca.is_none()
     }
-    if let WorkerHost::Name { host, port } = &pair.worker.config.url.host {
-        let (host, port) = (host.clone(), *port);
-        let names = pair.task(move |model, worker| {
-            let resolver = SystemResolver { host: host.clone(), port };
-            discovery::watch(model, worker, resolver, dns_interval)
-        });
-        tasks.spawn(supervised(format!("name of {id}"), names));
-    }
+}
+
+fn publish(model: &Arc<ModelFleet>) -> Task {
+    let model = Arc::clone(model);
+    start(format!("table of {}", model.config.name), move || table::watch(Arc::clone(&model)))
+}
+
+fn resolve(worker: &Arc<Worker>, host: &str, port: u16, interval: Duration) -> Task {
+    let (worker, host) = (Arc::clone(worker), host.to_owned());
+    start(format!("name of {}", worker.id), move || {
+        let resolver = SystemResolver { host: host.clone(), port };
+        discovery::watch(Arc::clone(&worker), resolver, interval)
+    })
 }
 
 /// A panic in one task is that task's alone, and not its end.

@@ -5,15 +5,14 @@
 //! that grows stale does so by its own `fresh_until`.
 
 use super::clock;
+use super::lasting::PassedOn;
 use super::model::ModelFleet;
 use super::reading::Reading;
 use super::worker::Worker;
 use arc_swap::{ArcSwap, Guard};
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_policy::fleet::{self as policy, Fleet, Millis, Speed, SpeedSource};
-use tokio::sync::Notify;
+use tidegate_policy::fleet::{self as policy, Fleet, Speed, SpeedSource};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Least time between two snapshots.
@@ -30,35 +29,16 @@ const CAPACITY_STEP: u64 = 10;
 #[derive(Debug)]
 pub(super) struct Table {
     current: ArcSwap<Fleet>,
-    changed: Notify,
-    /// What was passed on of each worker, by position; locked while a snapshot is built.
-    passed_on: Mutex<Box<[PassedOn]>>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct PassedOn {
-    /// Of the report the ledger knows.
-    captured_at: Option<Millis>,
-    /// Blocks the index was told.
-    capacity: u64,
 }
 
 impl Table {
-    pub(super) fn new(workers: usize) -> Self {
-        Self {
-            current: ArcSwap::default(),
-            changed: Notify::new(),
-            passed_on: Mutex::new(vec![PassedOn::default(); workers].into()),
-        }
+    /// Snapshots count on from `version`.
+    pub(super) fn new(version: u64) -> Self {
+        Self { current: ArcSwap::from_pointee(Fleet::new(version, Vec::new())) }
     }
 
     pub(super) fn load(&self) -> Guard<Arc<Fleet>> {
         self.current.load()
-    }
-
-    /// Something a snapshot holds is not true any more.
-    pub(super) fn changed(&self) {
-        self.changed.notify_one();
     }
 }
 
@@ -67,15 +47,17 @@ pub(super) async fn watch(model: Arc<ModelFleet>) {
     let mut ticks = interval(REFRESH);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut refreshes: u32 = 0;
+    // What came while the configuration changed was seen by neither this fleet nor the one before.
+    model.publish();
     loop {
         tokio::select! {
-            () = model.table.changed.notified() => {
+            () = model.changed().notified() => {
                 model.publish();
                 sleep(COALESCE).await;
             }
             _ = ticks.tick() => {
                 let now = clock::now();
-                model.workers().iter().for_each(|worker| worker.refresh(now));
+                model.workers().iter().for_each(|worker| worker.lasting.refresh(now));
                 refreshes = refreshes.wrapping_add(1);
                 if refreshes.is_multiple_of(REFRESHES_PER_LOOK) && model.has_new_speeds() {
                     model.publish();
@@ -88,12 +70,12 @@ pub(super) async fn watch(model: Arc<ModelFleet>) {
 impl ModelFleet {
     /// Builds a snapshot of what is known now and swaps it in, then tells ledgers and index.
     pub(super) fn publish(&self) {
-        let mut passed_on = self.table.passed_on.lock();
         let version = self.table.load().version() + 1;
-        let mut marks = Vec::with_capacity(passed_on.len());
-        let mut rows = Vec::with_capacity(passed_on.len());
-        for (worker, passed_on) in self.workers().iter().zip(passed_on.iter_mut()) {
-            let reading = worker.reading.lock();
+        let mut marks = Vec::with_capacity(self.workers().len());
+        let mut rows = Vec::with_capacity(self.workers().len());
+        for worker in self.workers() {
+            let mut passed_on = worker.lasting.passed_on.lock();
+            let reading = worker.lasting.reading.lock();
             let row = self.row(worker, &reading);
             let captured_at = row.report.as_ref().map(|report| report.captured_at);
             if captured_at != passed_on.captured_at {
@@ -101,7 +83,7 @@ impl ModelFleet {
                 marks.extend(reading.mark().map(|mark| (worker, mark)));
             }
             drop(reading);
-            self.tell_capacity(worker, &row, passed_on);
+            self.tell_capacity(worker, &row, &mut passed_on);
             rows.push(row);
         }
         self.table.current.store(Arc::new(Fleet::new(version, rows)));
@@ -109,6 +91,15 @@ impl ModelFleet {
         for (worker, mark) in marks {
             worker.live.ledger.report_published(&mark);
         }
+    }
+
+    /// The same for the few requests of an earlier configuration: ledgers and index are told by the
+    /// one in force.
+    pub(super) fn look(&self) {
+        let version = self.table.load().version() + 1;
+        let row = |worker: &Arc<Worker>| self.row(worker, &worker.lasting.reading.lock());
+        let rows = self.workers().iter().map(row).collect();
+        self.table.current.store(Arc::new(Fleet::new(version, rows)));
     }
 
     fn row(&self, worker: &Worker, reading: &Reading) -> policy::Worker {
@@ -129,7 +120,7 @@ impl ModelFleet {
         let snapshot = self.snapshot();
         self.workers().iter().any(|worker| {
             let known = snapshot.at(worker.slot).and_then(|at| snapshot.workers()[at].speed);
-            speed(worker, &worker.reading.lock()) != known
+            speed(worker, &worker.lasting.reading.lock()) != known
         })
     }
 

@@ -3,4 +3,5 @@
 mod dispatch;
 mod engines;
 mod names;
+mod succession;
 mod support;

@@ -3,8 +3,10 @@
 use super::clock;
 use super::model::ModelFleet;
 use super::worker::Worker;
+use crate::config;
 use crate::metrics::{ReportState, WorkerView};
 use serde::Serialize;
+use std::sync::Arc;
 use std::time::Duration;
 use tidegate_policy::fleet::{Millis, Report, Role};
 
@@ -19,7 +21,7 @@ pub struct WorkerRow {
     pub url: String,
     /// `plain`, `prefill` or `decode`.
     pub role: &'static str,
-    /// `active` or `draining`.
+    /// `active`, `draining`, or `removed`: no longer configured, finishing what it has.
     pub state: &'static str,
     /// Do its probes pass?
     pub healthy: bool,
@@ -50,38 +52,43 @@ pub struct ReportView {
 
 pub(super) fn rows(model: &ModelFleet) -> Vec<WorkerRow> {
     let now = clock::now();
-    model.workers().iter().map(|worker| row(model, worker, now)).collect()
+    let listed = |worker: &Arc<Worker>| {
+        let state = if worker.standing().draining { "draining" } else { "active" };
+        row(&model.config.name, worker, state, &seen(model, worker, now), now)
+    };
+    model.workers().iter().map(listed).collect()
+}
+
+/// A worker that is in no snapshot any more.
+pub(super) fn removed(model: &config::Model, worker: &Worker) -> WorkerRow {
+    let now = clock::now();
+    let report = worker.lasting.reading.lock().report(&model.load_reports);
+    row(&model.name, worker, "removed", &Seen::new(report, worker, now), now)
 }
 
 pub(super) fn refresh_metrics(model: &ModelFleet) {
     let now = clock::now();
     for worker in model.workers() {
-        worker.metrics.show(&gauges(model, worker, now));
+        worker.lasting.metrics.show(&gauges(model, worker, now));
     }
 }
 
-/// What is known of a worker's load now.
-pub(super) fn report_state(model: &ModelFleet, worker: &Worker) -> ReportState {
-    seen(model, worker, clock::now()).state
-}
-
-fn row(model: &ModelFleet, worker: &Worker, now: Millis) -> WorkerRow {
+fn row(model: &str, worker: &Worker, state: &'static str, seen: &Seen, now: Millis) -> WorkerRow {
     let standing = worker.standing();
-    let seen = seen(model, worker, now);
     WorkerRow {
         id: worker.id.to_string(),
-        model: model.config.name.clone(),
+        model: model.to_owned(),
         url: worker.config.url.to_string(),
         role: match worker.config.role {
             Role::Plain => "plain",
             Role::Prefill => "prefill",
             Role::Decode => "decode",
         },
-        state: if standing.draining { "draining" } else { "active" },
+        state,
         healthy: standing.healthy,
         breaker: standing.breaker.as_str(),
         in_flight: standing.in_flight,
-        owned_blocks: model.owned_blocks(worker),
+        owned_blocks: worker.lasting.owned_blocks(),
         report: ReportView {
             state: seen.state.as_str(),
             age_ms: seen.age(now),
@@ -100,6 +107,16 @@ struct Seen {
 }
 
 impl Seen {
+    fn new(report: Option<Report>, worker: &Worker, now: Millis) -> Self {
+        let reading = worker.lasting.reading.lock();
+        let state = match &report {
+            Some(report) if now < report.fresh_until => ReportState::Fresh,
+            Some(_) => ReportState::Stale,
+            None => reading.missing(),
+        };
+        Self { state, report, kv_usage: reading.kv_usage() }
+    }
+
     fn age(&self, now: Millis) -> Option<u64> {
         self.report.as_ref().map(|report| now.0.saturating_sub(report.captured_at.0))
     }
@@ -121,13 +138,7 @@ fn seen(model: &ModelFleet, worker: &Worker, now: Millis) -> Seen {
     // What decisions see, not what has come in since.
     let fleet = model.snapshot();
     let report = fleet.at(worker.slot).and_then(|at| fleet.workers()[at].report.clone());
-    let reading = worker.reading.lock();
-    let state = match &report {
-        Some(report) if now < report.fresh_until => ReportState::Fresh,
-        Some(_) => ReportState::Stale,
-        None => reading.missing(),
-    };
-    Seen { state, report, kv_usage: reading.kv_usage() }
+    Seen::new(report, worker, now)
 }
 
 fn gauges(model: &ModelFleet, worker: &Worker, now: Millis) -> WorkerView {

@@ -5,21 +5,24 @@ use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounterVec, IntGauge, Opts, Registry};
 use tidegate_policy::index::{Cause, Stats};
 
+const APPLIED: &str = "applied";
+const REJECTED: &str = "rejected";
+
 /// Handles; there is one of each.
 #[derive(Debug)]
 pub struct ProcessMetrics {
-    /// Counts configurations applied since the start; 1 = the first.
-    pub config_generation: IntGauge,
-    /// When the running configuration was applied, seconds since 1970.
-    pub config_last_reload: Gauge,
+    config_generation: IntGauge,
+    config_last_reload: Gauge,
+    config_reloads: IntCounterVec,
     /// (block, worker) pairs in all prefix indexes.
     pub index_entries: IntGauge,
     /// Pairs that left an index, by cause.
     pub index_evictions: IntCounterVec,
     /// Requests between their head and the end of their answer.
     pub requests_in_progress: IntGauge,
-    /// Two scrapes at once must not both add what one of them saw.
-    index_totals: Mutex<()>,
+    /// What indexes of models that are gone evicted, by [`Cause`]. Locked while totals are written:
+    /// two scrapes at once must not both add what one of them saw.
+    gone: Mutex<[u64; Cause::ALL.len()]>,
 }
 
 impl ProcessMetrics {
@@ -32,6 +35,11 @@ impl ProcessMetrics {
             config_last_reload: Gauge::new(
                 "tidegate_config_last_reload_timestamp_seconds",
                 "When the running configuration was applied, seconds since 1970.",
+            )?,
+            config_reloads: counters(
+                "tidegate_config_reloads_total",
+                "Changed configurations since the start, by whether they were applied.",
+                &["result"],
             )?,
             index_entries: IntGauge::new(
                 "tidegate_index_entries",
@@ -46,23 +54,50 @@ impl ProcessMetrics {
                 "tidegate_requests_in_progress",
                 "Requests between their head and the end of their answer.",
             ))?,
-            index_totals: Mutex::new(()),
+            gone: Mutex::default(),
         };
         registry.register(Box::new(metrics.config_generation.clone()))?;
         registry.register(Box::new(metrics.config_last_reload.clone()))?;
+        registry.register(Box::new(metrics.config_reloads.clone()))?;
+        for result in [APPLIED, REJECTED] {
+            let _ = metrics.config_reloads.with_label_values(&[result]);
+        }
         registry.register(Box::new(metrics.index_entries.clone()))?;
         registry.register(Box::new(metrics.index_evictions.clone()))?;
         registry.register(Box::new(metrics.requests_in_progress.clone()))?;
         Ok(metrics)
     }
 
+    /// This configuration is in force; 1 is the one of the start, which is no change.
+    pub fn config_applied(&self, generation: u64, unix_seconds: f64) {
+        self.config_generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
+        self.config_last_reload.set(unix_seconds);
+        if 1 < generation {
+            self.config_reloads.with_label_values(&[APPLIED]).inc();
+        }
+    }
+
+    /// A changed configuration was not accepted.
+    pub fn config_rejected(&self) {
+        self.config_reloads.with_label_values(&[REJECTED]).inc();
+    }
+
+    /// An index is gone with its model; what it evicted stays counted.
+    pub fn index_left(&self, index: &Stats) {
+        let mut gone = self.gone.lock();
+        for (total, evicted) in gone.iter_mut().zip(index.evictions) {
+            *total += evicted;
+        }
+    }
+
     /// Writes the totals of all indexes into their series.
     pub fn show_indexes(&self, indexes: &[Stats]) {
-        let _alone = self.index_totals.lock();
+        let gone = self.gone.lock();
         let entries: u64 = indexes.iter().map(|index| index.entries).sum();
         self.index_entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
         for (place, cause) in Cause::ALL.iter().enumerate() {
-            let total: u64 = indexes.iter().map(|index| index.evictions[place]).sum();
+            let now: u64 = indexes.iter().map(|index| index.evictions[place]).sum();
+            let total = now + gone[place];
             let shown = self.index_evictions.with_label_values(&[cause.as_str()]);
             shown.inc_by(total.saturating_sub(shown.get()));
         }

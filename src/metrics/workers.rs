@@ -13,6 +13,7 @@ use prometheus::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How a poll for a load report ended.
@@ -165,7 +166,14 @@ impl WorkerFamilies {
             families,
             model,
             worker,
+            is_retired: AtomicBool::new(false),
         }
+    }
+
+    /// A model is no longer configured, so there is no estimate for it.
+    pub fn model_left(&self, model: &str) {
+        // A series that was never written is no error.
+        let _ = self.0.bytes_per_token.remove_label_values(&[model]);
     }
 
     /// The gauge of a model's bytes per token.
@@ -174,7 +182,7 @@ impl WorkerFamilies {
     }
 }
 
-/// One worker's handles; dropping them removes its series.
+/// One worker's handles; dropping or retiring them removes its series.
 #[derive(Debug)]
 pub struct WorkerMetrics {
     in_flight: IntGauge,
@@ -183,6 +191,7 @@ pub struct WorkerMetrics {
     families: Arc<Families>,
     model: Arc<str>,
     worker: Arc<str>,
+    is_retired: AtomicBool,
 }
 
 impl WorkerMetrics {
@@ -219,8 +228,12 @@ impl WorkerMetrics {
     }
 }
 
-impl Drop for WorkerMetrics {
-    fn drop(&mut self) {
+impl WorkerMetrics {
+    /// Removes its series; what is counted from now on is seen by nobody.
+    pub fn retire(&self) {
+        if self.is_retired.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let families = &self.families;
         let labels = [&*self.model, &*self.worker];
         // A series that was never written is no error: there is nothing to remove.
@@ -250,6 +263,12 @@ impl Drop for WorkerMetrics {
         for result in PollResult::ALL {
             let _ = families.polls.remove_label_values(&[labels[1], result.as_str()]);
         }
+    }
+}
+
+impl Drop for WorkerMetrics {
+    fn drop(&mut self) {
+        self.retire();
     }
 }
 

@@ -8,6 +8,7 @@
 //! Pingora reads on from there. HTTP/2 has no such place to stop, hence 411.
 
 use super::reply::Refusal;
+use crate::limited::PERMIT_BYTES;
 use bytes::{Bytes, BytesMut};
 use pingora::{Error, ErrorType};
 use pingora_proxy::Session;
@@ -21,21 +22,12 @@ pub(super) const REPLAY_LIMIT: usize = 65_536;
 /// First allocation for a body of declared length; more only as bytes really arrive.
 const FIRST_ALLOCATION: u64 = 1 << 20;
 
-/// Bytes one permit of the buffer bound stands for.
-const PERMIT_BYTES: u64 = 1024;
-
 /// What bounds bodies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds<'a> {
     pub(super) max_body_bytes: u64,
     pub(super) idle: Duration,
     pub(super) room: &'a Arc<Semaphore>,
-}
-
-/// Room for all buffered bodies together.
-pub(crate) fn room(max_buffered_bytes: u64) -> Arc<Semaphore> {
-    let permits = usize::try_from(max_buffered_bytes / PERMIT_BYTES).unwrap_or(usize::MAX);
-    Arc::new(Semaphore::new(permits.clamp(1, Semaphore::MAX_PERMITS)))
 }
 
 /// A request's body as far as it was read.
@@ -436,7 +428,7 @@ mod tests {
     /// An opening one byte over Pingora's limit, of a body with at most `left` more.
     fn opened(left: u64) -> RequestBody {
         let bytes = Bytes::from(vec![b'a'; REPLAY_LIMIT + 1]);
-        let room = room(1);
+        let room = crate::limited::room(1);
         let max_body_bytes = bytes.len() as u64 + left;
         let bounds = Bounds { max_body_bytes, idle: Duration::ZERO, room: &room };
         opening(Held { bytes, _room: Room::default() }, bounds)
@@ -444,7 +436,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_takes_room_for_what_has_come_of_it() {
-        let all = room(4 * PERMIT_BYTES);
+        let all = crate::limited::room(4 * PERMIT_BYTES);
         let bounds = Bounds { max_body_bytes: u64::MAX, idle: Duration::ZERO, room: &all };
         let mut part = Room::default();
         for bytes in 1..=PERMIT_BYTES + 1 {

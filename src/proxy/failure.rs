@@ -26,8 +26,8 @@ pub(super) fn refusing(ctx: &mut RequestContext, refusal: Refusal) -> Box<Error>
 pub(super) fn to_connect(mut error: Box<Error>, ctx: &mut RequestContext) -> Box<Error> {
     if let Some(attempt) = ctx.attempt.take() {
         ctx.excluded.push(attempt.slot());
-        if let (ErrorType::ConnectRefused, Some(fleet)) = (error.etype(), &ctx.model.fleet) {
-            fleet.refused(&attempt.worker);
+        if error.etype() == &ErrorType::ConnectRefused {
+            attempt.worker.refused();
         }
         attempt.not_taken(Outcome::Unreachable);
     }

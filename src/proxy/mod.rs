@@ -35,15 +35,12 @@ use std::any::Any;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// The edge. Put it behind Pingora's `http_proxy` in a server of your own, or let
 /// [`crate::boot`] do that.
 #[derive(Clone, Debug)]
 pub struct Edge {
     state: Arc<State>,
-    /// Room for all buffered bodies.
-    room: Arc<Semaphore>,
 }
 
 /// How long clients may take.
@@ -56,8 +53,7 @@ pub(crate) struct ClientTimeouts {
 impl Edge {
     /// The edge over `state`; background tasks are the caller's, see [`crate::fleet::run`].
     pub fn new(state: Arc<State>) -> Self {
-        let room = body::room(state.running().config.limits.max_buffered_bytes);
-        Self { state, room }
+        Self { state }
     }
 
     pub(crate) fn client_timeouts(&self) -> ClientTimeouts {
@@ -80,7 +76,7 @@ impl ProxyHttp for Edge {
         session: &mut Session,
         ctx: &mut RequestContext,
     ) -> Result<bool> {
-        request_filter::run(session, ctx, &self.room).await
+        request_filter::run(session, ctx).await
     }
 
     async fn upstream_peer(

@@ -10,17 +10,12 @@ use crate::routing::{self, NoModel};
 use pingora::Result;
 use pingora_proxy::Session;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 
 /// `Ok(true)`: the edge has answered.
-pub(super) async fn run(
-    session: &mut Session,
-    ctx: &mut RequestContext,
-    room: &Arc<Semaphore>,
-) -> Result<bool> {
+pub(super) async fn run(session: &mut Session, ctx: &mut RequestContext) -> Result<bool> {
     identify(session, ctx);
     set_client_limits(session, ctx);
-    let refused = match prepare(session, ctx, room).await {
+    let refused = match prepare(session, ctx).await {
         Ok(()) => return answer_here(session, ctx).await,
         Err(BodyError::Refused(refusal)) => refusal,
         Err(BodyError::Client(error)) => return Err(error),
@@ -51,17 +46,14 @@ fn set_client_limits(session: &mut Session, ctx: &RequestContext) {
     }
 }
 
-async fn prepare(
-    session: &mut Session,
-    ctx: &mut RequestContext,
-    room: &Arc<Semaphore>,
-) -> Result<(), BodyError> {
-    let config = Arc::clone(&ctx.running.config);
+async fn prepare(session: &mut Session, ctx: &mut RequestContext) -> Result<(), BodyError> {
+    let running = Arc::clone(&ctx.running);
+    let config = &running.config;
     head::check(session, config.limits.max_header_bytes).map_err(BodyError::Refused)?;
     let bounds = Bounds {
         max_body_bytes: config.limits.max_body_bytes,
         idle: config.timeouts.client_body_idle,
-        room,
+        room: &running.room,
     };
     ctx.body = body::read(session, bounds).await?;
     // Answered here, so it is no worker's business, and a worker's 100 is not the client's.

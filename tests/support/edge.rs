@@ -1,10 +1,11 @@
 //! The binary in a process of its own, on ports nobody else has.
 
-use super::client::{Answer, get};
+use super::client::{Answer, exchange, get, request};
 use super::metrics::Page;
 use super::until;
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -22,6 +23,8 @@ pub struct Edge {
 
 /// Attempts to find ports that nobody takes between looking and listening.
 const TRIES: usize = 5;
+/// Its configuration, in its directory.
+const FILE: &str = "edge.yaml";
 /// Its log, in its directory.
 const LOG: &str = "log";
 
@@ -59,14 +62,86 @@ impl Edge {
         edge
     }
 
+    /// With more flags; waits only until it is alive.
+    pub async fn start_with_flags(body: &str, flags: &[&str]) -> Self {
+        Self::alive(|directory, traffic, admin| {
+            std::fs::write(directory.join(FILE), yaml(directory, traffic, admin, body)).unwrap();
+            let mut command = command();
+            command.arg("-c").arg(directory.join(FILE)).args(flags);
+            command
+        })
+        .await
+    }
+
+    /// From a file in a directory as Kubernetes mounts it: `..data` links to where the files are.
+    pub async fn start_mounted(body: &str) -> Self {
+        let edge = Self::alive(|directory, traffic, admin| {
+            let yaml = yaml(directory, traffic, admin, body);
+            std::fs::create_dir(directory.join("..1")).unwrap();
+            std::fs::write(directory.join("..1").join(FILE), yaml).unwrap();
+            symlink("..1", directory.join("..data")).unwrap();
+            symlink(Path::new("..data").join(FILE), directory.join(FILE)).unwrap();
+            let mut command = command();
+            command.arg("-c").arg(directory.join(FILE));
+            command
+        })
+        .await;
+        edge.ready().await;
+        edge
+    }
+
+    /// With these files in a directory beside the configuration; waits only until it is alive.
+    pub async fn start_beside(home: &str, files: &[(&str, &str)], body: &str) -> Self {
+        Self::alive(|directory, traffic, admin| {
+            std::fs::create_dir(directory.join(home)).unwrap();
+            for (name, text) in files {
+                std::fs::write(directory.join(home).join(name), text).unwrap();
+            }
+            std::fs::write(directory.join(FILE), yaml(directory, traffic, admin, body)).unwrap();
+            let mut command = command();
+            command.arg("-c").arg(directory.join(FILE));
+            command
+        })
+        .await
+    }
+
+    /// Its configuration with another `body`.
+    pub fn yaml(&self, body: &str) -> String {
+        yaml(self.directory.path(), self.traffic, self.admin, body)
+    }
+
+    /// Its configuration file.
+    pub fn file(&self) -> PathBuf {
+        self.directory.path().join(FILE)
+    }
+
+    /// Writes another `body` and has it read; the answer.
+    pub async fn reload(&self, body: &str) -> Answer {
+        std::fs::write(self.file(), self.yaml(body)).unwrap();
+        self.post("/v1/reload").await
+    }
+
+    pub async fn post(&self, path: &str) -> Answer {
+        exchange(self.admin, &request("POST", path, b"")).await
+    }
+
+    /// The generation in force.
+    pub async fn generation(&self) -> u64 {
+        self.admin("/v1/config").await.json()["generation"].as_u64().unwrap()
+    }
+
+    /// Waits for a generation.
+    pub async fn is_at(&self, generation: u64) {
+        until("a generation", || async { (self.generation().await == generation).then_some(()) })
+            .await;
+    }
+
     async fn from_file(body: &str, listener: &str) -> Self {
         Self::alive(|directory, traffic, admin| {
-            let at = directory.display();
-            let yaml = format!(
-                "version: 1\nthreads: 2\npid_file: {at}/pid\nupgrade_sock: {at}/upgrade.sock\ntidegate:\n  \
-                 listeners: [{{address: \"{traffic}\"{listener}}}]\n  admin: {{address: \"{admin}\"}}\n{body}"
-            );
-            let file = directory.join("edge.yaml");
+            let yaml = yaml(directory, traffic, admin, body);
+            let end = format!("{{address: \"{traffic}\"");
+            let yaml = yaml.replacen(&end, &format!("{end}{listener}"), 1);
+            let file = directory.join(FILE);
             std::fs::write(&file, yaml).unwrap();
             let mut command = command();
             command.arg("-c").arg(&file);
@@ -161,6 +236,16 @@ impl Edge {
         .await;
     }
 
+    /// Waits until the probes of a model's workers passed.
+    pub async fn all_routable(&self, model: &str) {
+        until("health", || async {
+            let rows = self.workers().await;
+            let mut rows = rows.iter().filter(|row| row["model"] == model);
+            rows.all(|row| row["healthy"] == true).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until every worker's report is in this state.
     pub async fn reports_are(&self, state: &str) {
         until("reports", || async {
@@ -190,6 +275,14 @@ impl Drop for Edge {
             eprintln!("log of the edge:\n{}", self.log());
         }
     }
+}
+
+fn yaml(directory: &Path, traffic: SocketAddr, admin: SocketAddr, body: &str) -> String {
+    let at = directory.display();
+    format!(
+        "version: 1\nthreads: 2\npid_file: {at}/pid\nupgrade_sock: {at}/upgrade.sock\ntidegate:\n  \
+         listeners: [{{address: \"{traffic}\"}}]\n  admin: {{address: \"{admin}\"}}\n{body}"
+    )
 }
 
 /// The binary, without what the test's own environment would change.

@@ -141,6 +141,21 @@ impl PrefixIndex {
         }
     }
 
+    /// Another bound on (block, worker) pairs. A lower one evicts what is beyond it, the least
+    /// recently used of all workers first; blocks in flight stay until they are not.
+    pub fn set_max_entries(&self, most: u64) {
+        self.inner.entries.set_most(most);
+        let mut attempts = self.inner.entries.excess().saturating_add(SPARE_ATTEMPTS);
+        while 0 < attempts {
+            let excess = self.inner.entries.excess();
+            if excess == 0 {
+                return;
+            }
+            let Some(evicted) = self.inner.evict(excess) else { return };
+            attempts = attempts.saturating_sub(evicted.max(1));
+        }
+    }
+
     /// Believed capacity in blocks; `None` for a vacant slot.
     pub fn capacity(&self, slot: Slot) -> Option<u64> {
         let seat = self.inner.seat(slot)?;

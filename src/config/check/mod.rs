@@ -1,6 +1,7 @@
 //! The only way to a [`Config`]: one file per group, every problem recorded, values before policy.
 
 mod auth;
+mod discovery;
 mod edge;
 mod guards;
 mod listeners;
@@ -10,6 +11,7 @@ mod server;
 mod url;
 mod workers;
 
+use super::files::WorkerFiles;
 use super::node::Node;
 use super::scope::Scope;
 use super::section::Section;
@@ -21,9 +23,11 @@ pub(super) fn config(
     root: &Node,
     base: &Path,
     overrides: &Overrides,
+    files: &WorkerFiles,
 ) -> (Result<Config, ConfigErrors>, Vec<String>) {
     let scope = Scope::new(overrides);
-    let built = build(root, base, &scope);
+    let given = Given { base, overrides, files };
+    let built = build(root, &given, &scope);
     for source in scope.unused_overrides() {
         scope.problem(&source, "", "does nothing: no model's policy has this setting");
     }
@@ -31,7 +35,14 @@ pub(super) fn config(
     (verdict.map(|()| built), known)
 }
 
-fn build<'a>(root: &'a Node, base: &Path, scope: &'a Scope<'a>) -> Config {
+/// What a tree is read with.
+struct Given<'a> {
+    base: &'a Path,
+    overrides: &'a Overrides,
+    files: &'a WorkerFiles,
+}
+
+fn build<'a>(root: &'a Node, given: &Given<'_>, scope: &'a Scope<'a>) -> Config {
     let mut top = Section::root(root, scope);
     let server = server::keys(&mut top);
     if !top.has("tidegate") {
@@ -39,7 +50,7 @@ fn build<'a>(root: &'a Node, base: &Path, scope: &'a Scope<'a>) -> Config {
     }
     let mut own = top.section("tidegate");
     own.refuse("state_file", "is not available in this version; leave it out");
-    let listeners = listeners::traffic(&mut own, base);
+    let listeners = listeners::traffic(&mut own, given.base);
     let admin = listeners::admin(&mut own, &listeners);
     let common = models::Common {
         load_reports: guards::load_reports(
@@ -51,7 +62,9 @@ fn build<'a>(root: &'a Node, base: &Path, scope: &'a Scope<'a>) -> Config {
         timeouts: guards::timeouts(own.section("timeouts"), &guards::timeouts_default()),
         retries: guards::retries(own.section("retries"), &guards::retries_default()),
         upstream_auth: auth::credentials(own.section("upstream_auth")),
-        base,
+        base: given.base,
+        files: given.files,
+        overrides: given.overrides,
     };
     Config {
         pingora: server.yaml,

@@ -1,9 +1,13 @@
 //! `models:`.
 
+use super::workers::Terms;
 use super::{auth, guards, policy, workers};
+use crate::config::files::WorkerFiles;
 use crate::config::kinds::{tally, text};
 use crate::config::section::Section;
-use crate::config::{Breaker, Health, LoadReports, Model, Retries, Timeouts, UpstreamAuth};
+use crate::config::{
+    Breaker, Health, LoadReports, Model, Overrides, Policy, Retries, Timeouts, UpstreamAuth,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +26,8 @@ pub(super) struct Common<'a> {
     pub(super) upstream_auth: Option<UpstreamAuth>,
     /// Where relative paths start.
     pub(super) base: &'a Path,
+    pub(super) files: &'a WorkerFiles,
+    pub(super) overrides: &'a Overrides,
 }
 
 /// All models, in the order of the file.
@@ -58,7 +64,6 @@ impl Names {
 
 fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model {
     for (key, instead) in [
-        ("discovery", "; list the workers under `workers`"),
         ("warmup", "; leave it out"),
         ("queue", "; leave it out"),
         ("layers", "; it belongs to the policy `learned`"),
@@ -76,6 +81,15 @@ fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model
     let chosen = policy::policy(&mut from);
     let upstream_auth = auth::credentials(from.section("upstream_auth"));
     let upstream_auth = upstream_auth.or_else(|| common.upstream_auth.clone());
+    let least_load = matches!(chosen.policy, Policy::LeastLoad { .. });
+    let terms = Terms {
+        weightless: least_load && !from.is_overridden("policy"),
+        auth: upstream_auth.as_ref(),
+        base: common.base,
+        files: common.files,
+        overrides: common.overrides,
+    };
+    let (workers, discovery) = workers::workers(&mut from, &terms);
     Model {
         name,
         aliases,
@@ -86,7 +100,8 @@ fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model
         breaker: guards::breaker(from.section("breaker"), &common.breaker),
         timeouts: guards::model_timeouts(from.section("timeouts"), &common.timeouts),
         retries: guards::retries(from.section("retries"), &common.retries),
-        workers: workers::workers(&mut from, &chosen.policy, upstream_auth.as_ref(), common.base),
+        workers,
+        discovery,
         policy: chosen.policy,
     }
 }

@@ -1,7 +1,7 @@
 //! Where to listen and where workers are.
 
 use crate::config::section::Item;
-use crate::config::{Address, Scheme, WorkerHost, WorkerUrl};
+use crate::config::{Address, DnsName, Scheme, WorkerHost, WorkerUrl};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -59,6 +59,16 @@ pub(super) fn worker_url(item: &Item<'_>) -> Result<WorkerUrl, String> {
         return Err(format!("{URL}, nothing after it: requests bring their own path"));
     }
     Ok(WorkerUrl { scheme, host: host_and_port(authority, port)? })
+}
+
+/// `name:port`
+pub(super) fn dns_name(item: &Item<'_>) -> Result<DnsName, String> {
+    const NAME: &str = "must be a host name with a port, such as engines.svc:30000";
+    let text = item.text().filter(|text| text.contains(':')).ok_or(NAME)?;
+    match host_and_port(text, 0) {
+        Ok(WorkerHost::Name { host, port }) => Ok(DnsName { host, port }),
+        Ok(WorkerHost::Ip(_) | WorkerHost::Unix(_)) | Err(_) => Err(NAME.into()),
+    }
 }
 
 fn host_and_port(authority: &str, default: u16) -> Result<WorkerHost, String> {

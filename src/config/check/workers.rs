@@ -1,10 +1,14 @@
 //! `workers:` of a model.
 
-use super::{auth, url};
+use super::{auth, discovery, url};
+use crate::config::files::WorkerFiles;
 use crate::config::kinds::{choice, count, readable, tally, text};
 use crate::config::section::{Item, Section};
 use crate::config::words::{ROLES, STATES};
-use crate::config::{Policy, Scheme, UpstreamAuth, Worker, WorkerHost, WorkerTls, WorkerUrl};
+use crate::config::{
+    Discovery, Overrides, Scheme, UpstreamAuth, Worker, WorkerHost, WorkerSource, WorkerTls,
+    WorkerUrl,
+};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -13,23 +17,54 @@ use tidegate_policy::fleet::{Role, WorkerId};
 /// Index slots are 16 bits wide and removed workers keep theirs for a while.
 const MOST_WORKERS: usize = 10_000;
 
-/// All workers of a model, in the order of the file.
+/// What workers are read by, wherever they are listed.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    /// Weights do nothing under the model's policy.
+    pub(super) weightless: bool,
+    pub(super) auth: Option<&'a UpstreamAuth>,
+    /// Where relative paths start.
+    pub(super) base: &'a Path,
+    pub(super) files: &'a WorkerFiles,
+    pub(super) overrides: &'a Overrides,
+}
+
+/// Ids so far, and where they were given.
+pub(super) type Taken = BTreeMap<WorkerId, String>;
+
+/// All workers of a model, in the order of the file, those of its file of workers last.
 pub(super) fn workers(
     model: &mut Section<'_>,
-    policy: &Policy,
-    common_auth: Option<&UpstreamAuth>,
-    base: &Path,
-) -> Vec<Worker> {
-    let sections = model.sections("workers").unwrap_or_default();
-    if !model.failed("workers") && (sections.is_empty() || MOST_WORKERS < sections.len()) {
-        model.problem("workers", &format!("must be a list of 1 to {MOST_WORKERS} workers"));
+    terms: &Terms<'_>,
+) -> (Vec<Worker>, Option<Discovery>) {
+    let mut taken = Taken::new();
+    let mut workers = list(model, terms, &mut taken, WorkerSource::Listed);
+    let found = discovery::discovery(model, terms, &mut taken);
+    if workers.is_empty() && !model.failed("workers") && !model.has("discovery") {
+        model.problem("workers", &too_few_or_many());
     }
-    let weightless = matches!(policy, Policy::LeastLoad { .. }) && !model.is_overridden("policy");
-    let mut taken = BTreeMap::new();
+    workers.extend(found.workers);
+    if !workers.is_empty() && workers.iter().all(|worker| worker.role == Role::Decode) {
+        model.problem("workers", "must have one of the role plain or prefill");
+    }
+    (workers, found.discovery)
+}
+
+/// The workers listed in one file.
+pub(super) fn list(
+    from: &mut Section<'_>,
+    terms: &Terms<'_>,
+    taken: &mut Taken,
+    source: WorkerSource,
+) -> Vec<Worker> {
+    let sections = from.sections("workers").unwrap_or_default();
+    if MOST_WORKERS < sections.len() {
+        from.problem("workers", &too_few_or_many());
+    }
     let mut workers = Vec::new();
     for mut section in sections {
-        let worker = worker(&mut section, common_auth, base);
-        if weightless && worker.weight != NonZeroU32::MIN {
+        let worker = worker(&mut section, terms, source);
+        if terms.weightless && worker.weight != NonZeroU32::MIN {
             section.problem("weight", "does nothing under the policy least_load");
         }
         if let Some(other) = taken.get(&worker.id) {
@@ -39,19 +74,20 @@ pub(super) fn workers(
         }
         workers.push(worker);
     }
-    if !workers.is_empty() && workers.iter().all(|worker| worker.role == Role::Decode) {
-        model.problem("workers", "must have one of the role plain or prefill");
-    }
     workers
 }
 
-fn worker(from: &mut Section<'_>, common_auth: Option<&UpstreamAuth>, base: &Path) -> Worker {
+fn too_few_or_many() -> String {
+    format!("must be a list of 1 to {MOST_WORKERS} workers")
+}
+
+fn worker(from: &mut Section<'_>, terms: &Terms<'_>, source: WorkerSource) -> Worker {
     for key in ["first_layer", "last_layer", "tps", "reputation"] {
         from.refuse(key, "belongs to the policy `learned`, which is not available in this version");
     }
     let id = from.required("id", worker_id).unwrap_or_else(|| WorkerId::from(""));
     let url = from.required("url", url::worker_url);
-    let tls = tls(from, url.as_ref(), base);
+    let tls = tls(from, url.as_ref(), terms.base);
     // A refused URL is on record; nothing is built with its stand-in.
     let stand_in = || WorkerUrl { scheme: Scheme::Http, host: WorkerHost::Unix("/".into()) };
     Worker {
@@ -66,7 +102,8 @@ fn worker(from: &mut Section<'_>, common_auth: Option<&UpstreamAuth>, base: &Pat
         draining: from.read("state", false, choice(STATES)),
         tls,
         upstream_auth: auth::credentials(from.section("upstream_auth"))
-            .or_else(|| common_auth.cloned()),
+            .or_else(|| terms.auth.cloned()),
+        source,
     }
 }
 

@@ -325,7 +325,8 @@ async fn ages_and_unknown_numbers_are_right_when_the_page_is_read() {
     let metrics = crate::metrics::Metrics::new().unwrap();
     let config = config(vec![model("m", vec![at("w0", address), nowhere("w1")])]);
     let fleets = Arc::new(crate::fleet::Fleets::new(&config, &metrics));
-    let tasks = tokio::spawn(crate::fleet::run(Arc::clone(&fleets), std::future::pending()));
+    let (in_force, seen) = tokio::sync::watch::channel(Arc::clone(&fleets));
+    let tasks = tokio::spawn(crate::fleet::run(seen, std::future::pending()));
     eventually("a report", || waiting(&fleets.models()[0], "w0") == Some(4)).await;
     fleets.refresh_metrics();
     let page = metrics.page().unwrap();
@@ -342,6 +343,6 @@ async fn ages_and_unknown_numbers_are_right_when_the_page_is_read() {
     assert!(!page.contains(r#"tidegate_worker_queue_waiting{model="m",worker="w1"}"#));
     tasks.abort();
     let _ = tasks.await;
-    drop(fleets);
+    drop((fleets, in_force));
     assert!(!metrics.page().unwrap().contains("w0"), "series leave with their worker");
 }

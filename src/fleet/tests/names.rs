@@ -64,7 +64,7 @@ async fn a_name_makes_a_worker_routable_and_a_failing_resolver_changes_nothing()
     let (model, told) = (named(), Told::default());
     let worker = Arc::clone(&model.workers()[0]);
     let interval = Duration::from_millis(2);
-    let watch = discovery::watch(Arc::clone(&model), Arc::clone(&worker), told.clone(), interval);
+    let watch = discovery::watch(Arc::clone(&worker), told.clone(), interval);
     let watch = tokio::spawn(watch);
     told.heard().await;
     assert!(!worker.live.is_routable());
@@ -84,7 +84,7 @@ async fn an_address_in_use_stays_while_it_is_known_and_another_one_is_another_pr
     let (model, told) = (named(), Told::default());
     let worker = Arc::clone(&model.workers()[0]);
     let interval = Duration::from_millis(2);
-    let watch = discovery::watch(Arc::clone(&model), Arc::clone(&worker), told.clone(), interval);
+    let watch = discovery::watch(Arc::clone(&worker), told.clone(), interval);
     let watch = tokio::spawn(watch);
     told.say(Some(&["127.0.0.5:80"]));
     told.heard().await;
@@ -109,9 +109,10 @@ async fn a_name_with_two_addresses_is_tried_at_both() {
     let model = still(config);
     let worker = Arc::clone(&model.workers()[0]);
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    worker.resolved(vec![WorkerAddress::Tcp(dead), WorkerAddress::Tcp(address)]);
+    worker.lasting.resolved(vec![WorkerAddress::Tcp(dead), WorkerAddress::Tcp(address)]);
     let prober = crate::fleet::health::Prober::new();
-    let probes = crate::fleet::health::watch(Arc::clone(&model), Arc::clone(&worker), prober);
+    let probes =
+        crate::fleet::health::watch(Arc::clone(&worker), model.config.health.clone(), prober);
     let probes = tokio::spawn(probes);
     eventually("routable", || worker.live.is_routable()).await;
     assert_eq!(worker.address(), Some(WorkerAddress::Tcp(address)));

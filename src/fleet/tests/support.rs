@@ -12,7 +12,7 @@ use tidegate_policy::fleet::Role;
 use tidegate_policy::rules::Rules;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 pub(super) fn worker(id: &str, host: WorkerHost) -> Worker {
@@ -28,6 +28,7 @@ pub(super) fn worker(id: &str, host: WorkerHost) -> Worker {
         draining: false,
         tls: WorkerTls::default(),
         upstream_auth: None,
+        source: WorkerSource::Listed,
     }
 }
 
@@ -73,6 +74,7 @@ pub(super) fn model(name: &str, workers: Vec<Worker>) -> Model {
         timeouts: timeouts(),
         retries: Retries { max_attempts: NonZeroU32::MIN, stale_window: long },
         workers,
+        discovery: None,
     }
 }
 
@@ -137,6 +139,7 @@ pub(super) fn still(model: Model) -> Arc<ModelFleet> {
 /// Fleets with their tasks, until dropped.
 pub(super) struct Running {
     pub(super) fleets: Arc<Fleets>,
+    _in_force: watch::Sender<Arc<Fleets>>,
     _stop: oneshot::Sender<()>,
 }
 
@@ -144,10 +147,11 @@ impl Running {
     pub(super) fn start(models: Vec<Model>) -> Self {
         let fleets = fleets(models);
         let (stop, stopped) = oneshot::channel::<()>();
-        tokio::spawn(run(Arc::clone(&fleets), async move {
+        let (in_force, seen) = watch::channel(Arc::clone(&fleets));
+        tokio::spawn(run(seen, async move {
             let _ = stopped.await;
         }));
-        Self { fleets, _stop: stop }
+        Self { fleets, _in_force: in_force, _stop: stop }
     }
 
     pub(super) fn model(&self) -> &Arc<ModelFleet> {

@@ -8,13 +8,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(super) struct Entries {
     used: AtomicU64,
-    most: u64,
+    most: AtomicU64,
 }
 
 impl Entries {
     pub(super) fn new(most: u64) -> Self {
-        // Places in a share are `u32`, and one value means none.
-        Self { used: AtomicU64::new(0), most: most.min(u64::from(u32::MAX) - 1) }
+        Self { used: AtomicU64::new(0), most: AtomicU64::new(Self::bound(most)) }
+    }
+
+    /// Places in a share are `u32`, and one value means none.
+    fn bound(most: u64) -> u64 {
+        most.min(u64::from(u32::MAX) - 1)
+    }
+
+    /// Another bound; entries beyond it stay until they are evicted.
+    pub(super) fn set_most(&self, most: u64) {
+        self.most.store(Self::bound(most), Ordering::Relaxed);
+    }
+
+    /// Entries beyond the bound.
+    pub(super) fn excess(&self) -> u64 {
+        self.used().saturating_sub(self.most.load(Ordering::Relaxed))
     }
 
     pub(super) fn used(&self) -> u64 {
@@ -23,7 +37,8 @@ impl Entries {
 
     /// Reserves as many of `wanted` entries as are free and says how many.
     pub(super) fn reserve(&self, wanted: u64) -> u64 {
-        let taken = |used| wanted.min(self.most.saturating_sub(used));
+        let most = self.most.load(Ordering::Relaxed);
+        let taken = |used| wanted.min(most.saturating_sub(used));
         let before = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| Some(used + taken(used)));

@@ -377,3 +377,24 @@ fn the_shared_beginning_of_a_busy_fleet_is_held_by_all() {
     slots.iter().for_each(|&slot| index.forget(slot));
     assert_eq!((index.stats().entries, index.stats().blocks), (0, 0));
 }
+
+#[test]
+fn a_lower_bound_evicts_the_least_recently_used_and_a_higher_one_makes_room() {
+    let index = index(100, 100);
+    let (a, b) = (index.add().unwrap(), index.add().unwrap());
+    index.credit(a, &chain(1, 30)).completed();
+    index.credit(b, &chain(2, 30)).completed();
+    let in_flight = index.credit(a, &chain(3, 30));
+    index.set_max_entries(50);
+    assert_eq!(held(&index, &chain(1, 30)), []);
+    assert_eq!(held(&index, &chain(2, 30)), [(b.0, 20)]);
+    index.set_max_entries(10);
+    assert_eq!(index.stats().entries, 30, "what is in flight stays");
+    in_flight.completed();
+    index.credit(b, &chain(4, 5)).completed();
+    assert!(index.stats().entries <= 30);
+    index.set_max_entries(200);
+    index.credit(b, &chain(5, 100)).completed();
+    assert_eq!(held(&index, &chain(5, 100)), [(b.0, 100)]);
+    assert_at_rest(&index);
+}

@@ -1,0 +1,79 @@
+//! Files of workers (`discovery.file`): what they say now, and what they said when they were last
+//! good. One that is written by a program may be wrong for a while; the fleet must outlive that.
+
+use super::node;
+use super::{ConfigError, ConfigErrors};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct WorkerFiles {
+    /// The last good texts.
+    good: BTreeMap<PathBuf, String>,
+    /// The reading that runs, or the last one.
+    reading: RefCell<Reading>,
+}
+
+#[derive(Debug, Default)]
+struct Reading {
+    /// `None`: it could not be read.
+    texts: BTreeMap<PathBuf, Option<String>>,
+    /// Those whose present text is not used.
+    bad: Vec<PathBuf>,
+    problems: Vec<ConfigError>,
+}
+
+impl WorkerFiles {
+    /// A new reading begins.
+    pub(super) fn begin(&mut self) {
+        self.reading = RefCell::default();
+    }
+
+    /// What a file says now.
+    pub(super) fn text(&self, path: &Path) -> Result<String, ConfigErrors> {
+        let text = node::read_file(path);
+        let known = text.as_ref().ok().cloned();
+        self.reading.borrow_mut().texts.insert(path.to_owned(), known);
+        text
+    }
+
+    /// What it said when it was last good.
+    pub(super) fn good(&self, path: &Path) -> Option<&str> {
+        self.good.get(path).map(String::as_str)
+    }
+
+    /// The last good text stands in for the present one, for these reasons.
+    pub(super) fn kept(&self, path: &Path, problems: Vec<ConfigError>) {
+        let mut reading = self.reading.borrow_mut();
+        reading.bad.push(path.to_owned());
+        reading.problems.extend(problems);
+    }
+
+    /// All else is valid too, so what was read is good from now on. The problems of files that were
+    /// kept as they were.
+    pub(super) fn accepted(&mut self) -> Option<ConfigErrors> {
+        let reading = self.reading.get_mut();
+        let texts = reading.texts.iter().filter(|(path, _)| !reading.bad.contains(path));
+        for (path, text) in texts {
+            if let Some(text) = text {
+                self.good.insert(path.clone(), text.clone());
+            }
+        }
+        self.good.retain(|path, _| reading.texts.contains_key(path));
+        let problems = std::mem::take(&mut reading.problems);
+        (!problems.is_empty()).then(|| ConfigErrors::new(problems, 0))
+    }
+
+    /// Says a file something else than it did when it was read last?
+    pub(super) fn changed(&self) -> bool {
+        let reading = self.reading.borrow();
+        reading.texts.iter().any(|(path, text)| node::read_file(path).ok() != *text)
+    }
+
+    /// The files of the last reading.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        self.reading.borrow().texts.keys().cloned().collect()
+    }
+}

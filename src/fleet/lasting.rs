@@ -1,0 +1,397 @@
+//! What of a worker outlives a configuration: its health, breaker, load, line and address.
+//!
+//! Health, breaker, drain flag, in-flight count and address meet here, under one short lock; every
+//! change of one of them recomputes [`Live::is_routable`], which is all the decision reads.
+//!
+//! A worker that a configuration leaves out is *removed*: it takes no request of a later one,
+//! finishes what it has and is still there if it is put back meanwhile. With its last request it has
+//! *left*: the index has forgotten it and it has no metrics.
+
+use super::breaker::{Breaker, BreakerState, Ticket, Verdict};
+use super::clock;
+use super::hysteresis::{Change, Hysteresis};
+use super::reading::Reading;
+use super::worker::{Standing, WorkerAddress};
+use crate::config::{self, WorkerHost};
+use crate::metrics::{Outcome, ReportState, WorkerMetrics};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tidegate_policy::fleet::{Live, Millis, Slot, WorkerId};
+use tidegate_policy::index::PrefixIndex;
+use tokio::sync::Notify;
+
+/// Counts all workers there ever were.
+static WORKERS: AtomicU64 = AtomicU64::new(0);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Lasting {
+    /// No other worker ever has it.
+    pub(super) number: u64,
+    pub(super) id: WorkerId,
+    /// Its number in its model's prefix index.
+    pub(super) slot: Slot,
+    pub(super) live: Arc<Live>,
+    pub(super) reading: Mutex<Reading>,
+    pub(super) passed_on: Mutex<PassedOn>,
+    pub(super) metrics: WorkerMetrics,
+    /// The address in use changed.
+    pub(super) readdressed: Notify,
+    state: Mutex<State>,
+    /// Known addresses; the first is used. Empty: its name is not resolved yet.
+    addresses: ArcSwap<Vec<WorkerAddress>>,
+    /// Counts restarts, so that whoever keeps a memory of the engine can tell.
+    restarts: AtomicU64,
+    /// Counts pools of connections that were left.
+    pool: AtomicU64,
+    /// Nobody listened when somebody last tried.
+    gone: AtomicBool,
+    home: Home,
+}
+
+/// The parts of its model a worker has a say in.
+#[derive(Clone, Debug)]
+pub(super) struct Home {
+    pub(super) index: PrefixIndex,
+    /// Something the model's snapshot holds is not true any more.
+    pub(super) changed: Arc<Notify>,
+}
+
+/// What was passed on of the worker to ledger and index.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PassedOn {
+    /// Of the report the ledger knows.
+    pub(super) captured_at: Option<Millis>,
+    /// Blocks the index was told.
+    pub(super) capacity: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    health: Hysteresis,
+    breaker: Breaker,
+    draining: bool,
+    max_inflight: Option<NonZeroU32>,
+    in_flight: u32,
+    presence: Presence,
+}
+
+/// Is the worker part of the configuration in force?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Listed,
+    Removed,
+    Left,
+}
+
+impl Lasting {
+    /// A worker nobody knew, with an address if that needs no resolver.
+    pub(super) fn new(
+        config: &config::Worker,
+        model: &config::Model,
+        slot: Slot,
+        metrics: WorkerMetrics,
+        home: Home,
+    ) -> Arc<Self> {
+        let addresses = match &config.url.host {
+            WorkerHost::Ip(address) => vec![WorkerAddress::Tcp(*address)],
+            WorkerHost::Unix(path) => vec![WorkerAddress::Unix(path.as_path().into())],
+            WorkerHost::Name { .. } => Vec::new(),
+        };
+        let state = State {
+            health: Hysteresis::new(&model.health),
+            breaker: Breaker::new(model.breaker.clone(), model.health.rise.get()),
+            draining: config.draining,
+            max_inflight: config.max_inflight,
+            in_flight: 0,
+            presence: Presence::Listed,
+        };
+        let worker = Arc::new(Self {
+            number: WORKERS.fetch_add(1, Ordering::Relaxed),
+            id: config.id.clone(),
+            slot,
+            live: Arc::default(),
+            reading: Mutex::default(),
+            passed_on: Mutex::default(),
+            metrics,
+            readdressed: Notify::new(),
+            state: Mutex::new(state),
+            addresses: ArcSwap::from_pointee(addresses),
+            restarts: AtomicU64::new(0),
+            pool: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
+            home,
+        });
+        worker.refresh(clock::now());
+        worker
+    }
+
+    /// A later configuration has the worker too, and `before` is how the last one had it. False: it
+    /// has left already. Whether it drains is the operator's word until the file's changes.
+    pub(super) fn is_kept(
+        &self,
+        before: &config::Worker,
+        config: &config::Worker,
+        model: &config::Model,
+    ) -> bool {
+        let mut state = self.state.lock();
+        match state.presence {
+            Presence::Left => return false,
+            Presence::Listed | Presence::Removed => state.presence = Presence::Listed,
+        }
+        state.health.set(&model.health);
+        state.breaker.set(model.breaker.clone(), model.health.rise.get());
+        state.max_inflight = config.max_inflight;
+        if before.draining != config.draining {
+            state.draining = config.draining;
+        }
+        self.publish(&state, clock::now());
+        true
+    }
+
+    /// It is new, and nobody else can serve its model.
+    pub(super) fn trust(&self) {
+        let mut state = self.state.lock();
+        state.health.trust();
+        self.publish(&state, clock::now());
+    }
+
+    /// The configuration in force leaves the worker out.
+    pub(super) fn remove(&self) {
+        let mut state = self.state.lock();
+        state.presence = match (state.presence, state.in_flight) {
+            (Presence::Left, _) => return,
+            (Presence::Listed | Presence::Removed, 0) => Presence::Left,
+            (Presence::Listed | Presence::Removed, _) => Presence::Removed,
+        };
+        let has_left = state.presence == Presence::Left;
+        drop(state);
+        if has_left {
+            self.leave();
+        }
+    }
+
+    /// Is it out of the configuration, and there only to finish what it has?
+    pub(super) fn is_finishing(&self) -> bool {
+        let state = self.state.lock();
+        match state.presence {
+            Presence::Listed => false,
+            Presence::Removed | Presence::Left => 0 < state.in_flight,
+        }
+    }
+
+    /// Nobody needs what is known of it. Called once.
+    fn leave(&self) {
+        self.home.index.remove(self.slot);
+        self.metrics.retire();
+    }
+
+    /// Where to connect; `None` while its name was never resolved.
+    pub(super) fn address(&self) -> Option<WorkerAddress> {
+        self.addresses.load().first().cloned()
+    }
+
+    /// Counts a request in, if the worker may still be routed to; half-open, this takes the probe.
+    pub(super) fn take(&self) -> Option<Ticket> {
+        let now = clock::now();
+        let mut state = self.state.lock();
+        if !self.may_take(&state) {
+            return None;
+        }
+        let ticket = state.breaker.take(now)?;
+        state.in_flight += 1;
+        self.publish(&state, now);
+        drop(state);
+        self.metrics.dispatched();
+        Some(ticket)
+    }
+
+    /// Counts a request out again.
+    pub(super) fn release(&self, ticket: Ticket, verdict: Verdict, outcome: Outcome) {
+        let now = clock::now();
+        let (before, after, has_left) = {
+            let mut state = self.state.lock();
+            state.in_flight = state.in_flight.saturating_sub(1);
+            let before = state.breaker.state(now);
+            state.breaker.book(now, ticket, verdict);
+            self.publish(&state, now);
+            let has_left = state.presence == Presence::Removed && state.in_flight == 0;
+            if has_left {
+                state.presence = Presence::Left;
+            }
+            (before, state.breaker.state(now), has_left)
+        };
+        match verdict {
+            Verdict::Success | Verdict::Unavailable | Verdict::Answered => self.is_there(),
+            Verdict::Failure | Verdict::Nothing => {}
+        }
+        self.metrics.finished(outcome);
+        self.tell_breaker(before, after);
+        if has_left {
+            log::info!("worker {}: finished what it had, gone", self.id);
+            self.leave();
+        }
+    }
+
+    /// What may be said of it now.
+    pub(super) fn standing(&self) -> Standing {
+        let now = clock::now();
+        let state = self.state.lock();
+        Standing {
+            healthy: state.health.is_well(),
+            breaker: state.breaker.state(now),
+            draining: state.draining,
+            in_flight: state.in_flight,
+        }
+    }
+
+    /// Prompt blocks the index believes it holds.
+    pub(super) fn owned_blocks(&self) -> u64 {
+        self.home.index.owned(self.slot)
+    }
+
+    /// What is known of its load now, by these rules.
+    pub(super) fn report_state(&self, rules: &config::LoadReports) -> ReportState {
+        let now = clock::now();
+        let reading = self.reading.lock();
+        match reading.report(rules) {
+            Some(report) if now < report.fresh_until => ReportState::Fresh,
+            Some(_) => ReportState::Stale,
+            None => reading.missing(),
+        }
+    }
+
+    pub(super) fn set_draining(&self, draining: bool) {
+        let mut state = self.state.lock();
+        state.draining = draining;
+        self.publish(&state, clock::now());
+    }
+
+    /// Recomputes whether it is routable: a breaker's cool-down ends without any event.
+    pub(super) fn refresh(&self, now: Millis) {
+        self.publish(&self.state.lock(), now);
+    }
+
+    /// Books a health probe.
+    pub(super) fn probed(&self, good: bool) -> Change {
+        let now = clock::now();
+        let (change, before, after) = {
+            let mut state = self.state.lock();
+            let before = state.breaker.state(now);
+            state.breaker.probed(now, good);
+            let change = state.health.probed(good);
+            self.publish(&state, now);
+            (change, before, state.breaker.state(now))
+        };
+        self.tell_breaker(before, after);
+        change
+    }
+
+    /// Replaces the addresses its name stands for; true if the one in use is gone, so that another
+    /// process answers from now on. The address in use stays first while it is among them.
+    pub(super) fn resolved(&self, mut addresses: Vec<WorkerAddress>) -> bool {
+        let used = self.address();
+        if let Some(at) =
+            used.as_ref().and_then(|used| addresses.iter().position(|known| known == used))
+        {
+            addresses[..=at].rotate_right(1);
+        }
+        let moved = used.is_some() && used.as_ref() != addresses.first();
+        let first = used.is_none();
+        self.addresses.store(Arc::new(addresses));
+        self.refresh(clock::now());
+        if moved || first {
+            self.readdressed.notify_one();
+        }
+        moved
+    }
+
+    /// Tries the next address of its name from now on.
+    pub(super) fn next_address(&self) {
+        let addresses = self.addresses.load();
+        if addresses.len() < 2 {
+            return;
+        }
+        let mut addresses = Vec::clone(&addresses);
+        addresses.rotate_left(1);
+        self.addresses.store(Arc::new(addresses));
+    }
+
+    pub(super) fn pool(&self) -> u64 {
+        self.pool.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn leave_pool(&self) {
+        self.pool.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it restarted since this process knows it.
+    pub(super) fn restarts(&self) -> u64 {
+        self.restarts.load(Ordering::Relaxed)
+    }
+
+    /// A connection to the worker was refused: nobody listens there, so whoever will is another
+    /// process, with an empty cache and a load of its own.
+    pub(super) fn refused(&self) {
+        let is_news = !self.gone.swap(true, Ordering::Relaxed);
+        if is_news {
+            self.replaced();
+        }
+    }
+
+    /// Another process answers for the worker: nothing known of the old one holds.
+    pub(super) fn replaced(&self) {
+        self.reading.lock().restarted();
+        self.came_back();
+        self.changed();
+    }
+
+    /// The worker was away and may have restarted meanwhile: its cache is taken to be empty.
+    pub(super) fn came_back(&self) {
+        self.home.index.forget(self.slot);
+        self.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Blocks have another size from now on, so nothing the index holds of it can be found, and its
+    /// capacity in blocks is another number; `unknown` until it is known.
+    pub(super) fn forget_blocks(&self, unknown: u64) {
+        self.home.index.forget(self.slot);
+        self.home.index.set_capacity(self.slot, unknown);
+        self.passed_on.lock().capacity = 0;
+    }
+
+    /// Somebody answered.
+    pub(super) fn is_there(&self) {
+        self.gone.store(false, Ordering::Relaxed);
+    }
+
+    /// Something its model's snapshot holds of it is not true any more.
+    pub(super) fn changed(&self) {
+        self.home.changed.notify_one();
+    }
+
+    fn may_take(&self, state: &State) -> bool {
+        let room = state.max_inflight.is_none_or(|most| state.in_flight < most.get());
+        room && state.health.is_well() && !state.draining && !self.addresses.load().is_empty()
+    }
+
+    fn publish(&self, state: &State, now: Millis) {
+        self.live.set_routable(self.may_take(state) && state.breaker.admits(now));
+    }
+
+    fn tell_breaker(&self, before: BreakerState, after: BreakerState) {
+        match (before, after) {
+            (BreakerState::Closed, BreakerState::Closed)
+            | (BreakerState::Open, BreakerState::Open)
+            | (BreakerState::HalfOpen, BreakerState::HalfOpen) => {}
+            (_, BreakerState::Open) => {
+                log::warn!("worker {}: failing, left alone for now", self.id)
+            }
+            (_, BreakerState::HalfOpen) => log::info!("worker {}: one request may try it", self.id),
+            (_, BreakerState::Closed) => log::info!("worker {}: serves again", self.id),
+        }
+    }
+}
