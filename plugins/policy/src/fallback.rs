@@ -7,7 +7,7 @@ use crate::gate;
 use crate::least_load::{Draw, Ties, least_pressured};
 use crate::request::{Holding, Request};
 use crate::saturation;
-use crate::scene::{Choice, Scene};
+use crate::scene::{Choice, Scene, Seen};
 use std::cmp::Ordering;
 
 /// How good a worker is; only the best tier that has one is looked at.
@@ -36,11 +36,11 @@ pub(crate) fn place(
     Some(Choice { at, reason, cache })
 }
 
-/// The saturation pin where no gated owner has room. Nobody is below the floor, and nobody could
+/// The saturation pin where no owner has room. Nobody is below the floor, and nobody could
 /// begin at once: the request waits wherever it goes, and going elsewhere costs a prefill on top.
 fn stay(scene: Scene<'_>, candidates: &[Candidate<'_>], trace: &Trace) -> Option<usize> {
     let floor = scene.rules.saturation_queue_floor?;
-    if trace.gate_rejected == 0
+    if candidates.is_empty()
         || could_someone_begin(scene)
         || saturation::is_someone_below(scene, floor, trace)
     {
@@ -133,9 +133,9 @@ fn least_pressured_of_some(scene: Scene<'_>) -> Option<usize> {
 
 /// Visits position, tier and uncached tokens of every fleet worker, by position.
 ///
-/// Where a floor is set, a queue at a worker with native load is a lack of room, whatever its slots
-/// say: what is free now goes to those who wait already. Preferring such workers scattered a whole
-/// fleet's prefixes for good in a burst that queued all of it.
+/// Where a floor is set, a queue that reaches it at a worker with native load is a lack of room,
+/// whatever its KV cache says: what is free now goes to those who wait already. Preferring such
+/// workers scattered a whole fleet's prefixes for good in a burst that queued all of it.
 fn each_with_tier(scene: Scene<'_>, mut visit: impl FnMut(usize, Tier, u64)) {
     let mut uncached = Uncached::new(scene.request);
     for (at, worker) in scene.members() {
@@ -145,10 +145,16 @@ fn each_with_tier(scene: Scene<'_>, mut visit: impl FnMut(usize, Tier, u64)) {
         let short = scene.rules.worker_queue_limit.is_none_or(|limit| {
             gate::admits(gate::queue_depth(&seen), gate::scaled(limit, seen.ranks, scene.rules))
         });
-        let taken =
-            !short && scene.rules.saturation_queue_floor.is_some() && admission::is_native(&seen);
-        visit(at, tier(room && !taken, short), uncached_tokens);
+        visit(at, tier(room && !is_taken(scene, &seen), short), uncached_tokens);
     }
+}
+
+/// Is what is free at this worker spoken for by those who wait there?
+fn is_taken(scene: Scene<'_>, seen: &Seen<'_>) -> bool {
+    scene.rules.saturation_queue_floor.is_some_and(|floor| {
+        let floor = gate::scaled(floor, seen.ranks, scene.rules);
+        admission::is_native(seen) && gate::queue_depth(seen).is_some_and(|queue| floor <= queue)
+    })
 }
 
 fn tier(room: bool, short: bool) -> Tier {

@@ -45,14 +45,13 @@ pub(crate) fn pin(
     Some(Choice { at, reason: Reason::SaturationPin, cache: CacheDecision::AllQueued })
 }
 
-/// The gated owner a pin would take if room were no question.
+/// The owner a pin would take if gate and room were no question.
 pub(crate) fn least_pressured_owner(
     scene: Scene<'_>,
     candidates: &[Candidate<'_>],
 ) -> Option<usize> {
-    let gated = || candidates.iter().filter(|candidate| candidate.is_gated());
-    let source = pressure::source(gated().map(|candidate| candidate.seen.report));
-    let within = gated().filter(|owner| is_short_enough(scene, owner));
+    let source = pressure::source(candidates.iter().map(|candidate| candidate.seen.report));
+    let within = candidates.iter().filter(|owner| is_short_enough(scene, owner));
     within
         .min_by_key(|owner| pin_key(scene.rules.pin_order, owner, source))
         .map(|owner| owner.seen.at)

@@ -175,15 +175,18 @@ fn affinity_is_lost_only_off_every_owner_while_all_queue() {
 #[test]
 fn where_nobody_could_begin_the_owner_keeps_the_request() {
     let ask = ask(4_096).held(0, 0);
-    let busy = fleet([worker("a", full(9)), worker("b", native(9, 0))]);
-    // Free slots behind a queue are no room, if a floor says that waiting is the same everywhere.
-    assert_eq!(run(&busy, &ask, &gate(4, Some(4))).at, 0);
-    assert_eq!(run(&busy, &ask, &gate(4, None)).at, 1);
-    // Somebody below the floor, and somebody whose gate is open, can begin.
-    let idle = fleet([worker("a", full(9)), worker("b", native(3, 0))]);
-    assert_eq!(run(&idle, &ask, &gate(4, Some(4))).at, 1);
-    let open = fleet([worker("a", full(9)), worker("b", native(3, 0))]);
-    assert_eq!(run(&open, &ask, &gate(4, Some(2))).at, 1);
+    let beside = |other| fleet([worker("a", full(9)), worker("b", other)]);
+    // Room behind a queue is no room, if a floor says that waiting is the same everywhere.
+    assert_eq!(run(&beside(native(9, 0)), &ask, &gate(4, Some(4))).at, 0);
+    assert_eq!(run(&beside(native(9, 0)), &ask, &gate(4, None)).at, 1);
+    assert_eq!(run(&beside(native(3, 0)), &ask, &gate(4, Some(2))).at, 0);
+    // Somebody below the floor can begin, and so can, for all we know, who does not say.
+    assert_eq!(run(&beside(native(1, 0)), &ask, &gate(4, Some(2))).at, 1);
+    assert_eq!(run(&beside(queue(3, 0)), &ask, &gate(4, Some(2))).at, 1);
+    // An owner behind an open gate, too full to be asked, keeps it as well.
+    let open = fleet([worker("a", full(3)), worker("b", native(3, 0))]);
+    let kept = run(&open, &ask, &gate(4, Some(2)));
+    assert_eq!((kept.at, kept.reason, kept.trace.admission_rejected), (0, Reason::Diverted, 1));
 }
 
 #[test]
