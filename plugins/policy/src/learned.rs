@@ -25,13 +25,16 @@ mod saved;
 mod settings;
 mod stats;
 mod table;
+#[cfg(test)]
+mod testing;
+mod thompson;
 mod topology;
 
 pub use choose::{Draws, Mode};
 pub use pinned::{Pin, PinError};
 pub use routes::{Hop, Routes, Selection, Ticket};
 pub use saved::{Saved, SavedArm};
-pub use settings::{Exponent, Settings};
+pub use settings::{Choice, Exponent, Settings};
 pub use stats::{Ended, Sample, SampleResult, Status};
 pub use table::{HopRow, ModelTable, Row, SettingsShown};
 pub use topology::{Layers, Node, Topology, TopologyError};

@@ -132,6 +132,13 @@ impl Dice {
         (self.roll() >> 11) as f64 * UNIT
     }
 
+    /// Standard normal (Box and Muller).
+    pub(crate) fn normal(&mut self) -> f64 {
+        // `1 - u` is never 0.
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
     /// Uniform in `0..sides` but for a bias of `sides / 2^64`; 0 if there are no sides.
     pub(crate) fn below(&mut self, sides: u64) -> u64 {
         (u128::from(self.roll()) * u128::from(sides)).wrapping_shr(64) as u64

@@ -1,8 +1,9 @@
 //! Which of the present routes one request takes.
 
 use super::enumerate::Candidate;
-use super::settings::Settings;
+use super::settings::{Choice, Settings};
 use super::stats::Standing;
+use super::thompson;
 use crate::request::Dice;
 use smallvec::SmallVec;
 
@@ -67,14 +68,29 @@ pub(super) fn choose(
     if contenders.is_empty() {
         return None;
     }
-    let proven = proven(contenders, settings);
-    if proven.is_empty() {
+    let Some(best) = best_proven(contenders) else {
         return Some((0, Mode::GreedyFallback));
+    };
+    match settings.choice {
+        Choice::Proportional => proportional(contenders, settings, draws),
+        Choice::Thompson => {
+            let at = thompson::choose(contenders, best, draws)?;
+            let is_proven = contenders[at].standing.is_proven();
+            Some((at, if is_proven { Mode::Exploit } else { Mode::Scout }))
+        }
     }
+}
+
+/// With something proven.
+fn proportional(
+    contenders: &[Contender<'_>],
+    settings: &Settings,
+    draws: Draws,
+) -> Option<(usize, Mode)> {
     let scout = next_scout(contenders).filter(|_| draws.explore < settings.explore_share.get());
     match scout {
         Some(at) => Some((at, Mode::Scout)),
-        None => pick(&proven, draws.pick).map(|at| (at, Mode::Exploit)),
+        None => pick(&proven(contenders, settings), draws.pick).map(|at| (at, Mode::Exploit)),
     }
 }
 
@@ -84,23 +100,26 @@ pub(super) fn expected_shares(
     settings: &Settings,
 ) -> SmallVec<[f64; 8]> {
     let mut expected: SmallVec<[f64; 8]> = contenders.iter().map(|_| 0.0).collect();
-    let proven = proven(contenders, settings);
-    let mut left = 1.0;
-    match next_scout(contenders) {
-        Some(scout) if !proven.is_empty() => {
-            expected[scout] = settings.explore_share.get();
-            left -= settings.explore_share.get();
-        }
-        Some(_) | None => {}
+    match (best_proven(contenders), settings.choice) {
+        (None, _) => expected.iter_mut().take(1).for_each(|greedy| *greedy = 1.0),
+        (Some(_), Choice::Proportional) => share_out(&mut expected, contenders, settings),
+        (Some(best), Choice::Thompson) => thompson::estimate(&mut expected, contenders, best),
     }
+    expected
+}
+
+/// With something proven: the next scout has `explore_share`, the proven ones have what is left.
+fn share_out(expected: &mut [f64], contenders: &[Contender<'_>], settings: &Settings) {
+    let mut left = 1.0;
+    if let Some(scout) = next_scout(contenders) {
+        expected[scout] = settings.explore_share.get();
+        left -= settings.explore_share.get();
+    }
+    let proven = proven(contenders, settings);
     let total: f64 = proven.iter().map(|share| share.weight).sum();
     for share in &proven {
         expected[share.at] = left * share.weight / total;
     }
-    if let (true, Some(greedy)) = (proven.is_empty(), expected.first_mut()) {
-        *greedy = 1.0;
-    }
-    expected
 }
 
 /// A proven contender's part of the traffic, as a weight: that of the fastest is 1.

@@ -22,6 +22,8 @@ pub(super) struct Candidate {
     pub(super) signature: String,
     /// The slowest hop, tokens per second.
     pub(super) prior_tps: f64,
+    /// The same if nobody queued.
+    pub(super) idle_tps: f64,
 }
 
 /// At most `most` routes, by prior descending, then signature. `speed`: what a node is worth now,
@@ -32,6 +34,9 @@ pub(super) fn candidates(
     most: usize,
 ) -> Vec<Candidate> {
     let speeds: Speeds = topology.nodes().iter().map(speed).collect();
+    if most == 0 {
+        return Vec::new();
+    }
     let forest = Forest { topology, tails: tails(topology, &speeds) };
     let mut best: Vec<Head> =
         Vec::with_capacity(most.saturating_add(1).min(topology.nodes().len()));
@@ -40,7 +45,7 @@ pub(super) fn candidates(
         // In a large fleet most are behind the last one.
         let is_behind = |other: &Head| forest.order(other, &head) != Ordering::Greater;
         if best.len() < most || !best.last().is_some_and(is_behind) {
-            best.truncate(most.saturating_sub(1));
+            best.truncate(most - 1);
             best.insert(best.partition_point(is_behind), head);
         }
     }
@@ -130,7 +135,9 @@ impl Forest<'_> {
     fn candidate(&self, head: &Head) -> Candidate {
         let nodes: Nodes = self.nodes(head.node).collect();
         let signature = self.topology.signature(&nodes);
-        Candidate { nodes, signature, prior_tps: head.prior_tps }
+        let idle = nodes.iter().map(|&node| self.topology.node(node).idle_speed());
+        let idle_tps = idle.fold(f64::INFINITY, f64::min);
+        Candidate { nodes, signature, prior_tps: head.prior_tps, idle_tps }
     }
 }
 

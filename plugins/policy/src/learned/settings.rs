@@ -20,9 +20,36 @@ impl Exponent {
     }
 }
 
+/// How routes share the traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// Proven ones by their means; a fixed share scouts.
+    #[default]
+    Proportional,
+    /// Thompson sampling: each request takes the route that looks fastest in one draw from what is
+    /// believed of each. What is uncertain is scouted as often as it may be the fastest, and what
+    /// queues now counts. `explore_share` and `weight_alpha` have no effect.
+    Thompson,
+}
+
+impl Choice {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Proportional, Self::Thompson];
+
+    /// The word of the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Proportional => "proportional",
+            Self::Thompson => "thompson",
+        }
+    }
+}
+
 /// Names and defaults as in the configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
+    /// How routes share the traffic.
+    pub choice: Choice,
     /// Part of the requests that scout while some route is not proven.
     pub explore_share: Ratio,
     /// Proven routes share by `mean ^ weight_alpha`.
@@ -57,6 +84,7 @@ impl Default for Settings {
         const SHARE: Ratio = Ratio::new(0.3).unwrap();
         const EIGHT: NonZeroU32 = NonZeroU32::new(8).unwrap();
         Self {
+            choice: Choice::Proportional,
             explore_share: SHARE,
             weight_alpha: Exponent(1.0),
             stats_half_life: Millis(600_000),

@@ -2,7 +2,7 @@
 
 use super::choose::{Contender, best_proven, expected_shares};
 use super::routes::{Hop, Routes, hops, live};
-use super::settings::Settings;
+use super::settings::{Choice, Settings};
 use super::stats::Status;
 use super::topology::Topology;
 use crate::fleet::{Fleet, Millis};
@@ -20,6 +20,9 @@ pub struct SettingsShown {
     pub stats_half_life_s: f64,
     /// See [`Settings::min_sample_tokens`].
     pub min_sample_tokens: u64,
+    /// See [`Settings::choice`]; absent if it is the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choice: Option<&'static str>,
 }
 
 impl Settings {
@@ -30,6 +33,7 @@ impl Settings {
             weight_alpha: self.weight_alpha.get(),
             stats_half_life_s: self.stats_half_life.0 as f64 / 1000.0,
             min_sample_tokens: self.min_sample_tokens,
+            choice: (self.choice != Choice::default()).then_some(self.choice.as_str()),
         }
     }
 }

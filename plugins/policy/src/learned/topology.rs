@@ -56,6 +56,11 @@ impl Node {
     fn speed_behind(&self, queue: u64) -> f64 {
         self.tps / (1.0 + queue as f64) * self.reputation
     }
+
+    /// What it is worth with no other request there.
+    pub(super) fn idle_speed(&self) -> f64 {
+        self.speed_behind(0)
+    }
 }
 
 /// Why nodes are no topology.

@@ -4,7 +4,7 @@ use super::super::form::Checked;
 use super::super::{ScenarioError, name_of};
 use super::{Nodes, Op, RouteScenario, Step};
 use crate::fleet::{Fleet, Live, Millis, Report, Role, Slot, Worker};
-use crate::learned::{Draws, Exponent, Layers, Node, Settings, Topology, TopologyError};
+use crate::learned::{Choice, Draws, Exponent, Layers, Node, Settings, Topology, TopologyError};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -51,6 +51,7 @@ fn one() -> f64 {
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct ConfigForm {
+    choice: ChoiceForm,
     explore_share: f64,
     weight_alpha: f64,
     #[serde(alias = "stats_half_life_s")]
@@ -61,11 +62,22 @@ struct ConfigForm {
     prune_after: f64,
 }
 
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ChoiceForm {
+    Proportional,
+    Thompson,
+}
+
 impl Default for ConfigForm {
     fn default() -> Self {
         let settings = Settings::default();
         let seconds = |millis: Millis| millis.0 as f64 / 1000.0;
         Self {
+            choice: match settings.choice {
+                Choice::Proportional => ChoiceForm::Proportional,
+                Choice::Thompson => ChoiceForm::Thompson,
+            },
             explore_share: settings.explore_share.get(),
             weight_alpha: settings.weight_alpha.get(),
             stats_half_life: seconds(settings.stats_half_life),
@@ -167,6 +179,10 @@ impl ConfigForm {
             return Err(checked.wrong("max_candidates", "must be at most 64"));
         }
         Ok(Settings {
+            choice: match self.choice {
+                ChoiceForm::Proportional => Choice::Proportional,
+                ChoiceForm::Thompson => Choice::Thompson,
+            },
             explore_share: checked.ratio("explore_share", self.explore_share)?,
             weight_alpha: alpha,
             stats_half_life: time("stats_half_life", self.stats_half_life)?,
