@@ -5,10 +5,13 @@
 
 use super::routes::Routes;
 use super::settings::Settings;
-use super::stats::{Arm, Arms, time};
+use super::stats::{Arm, Arms, MOST_TPS, time};
 use super::topology::Topology;
 use crate::fleet::Millis;
 use serde::{Deserialize, Serialize};
+
+/// No arm can have more samples that still count.
+const MOST_MASS: f64 = 1e12;
 
 /// What one model's routes have learned.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,8 +44,8 @@ pub struct SavedArm {
 impl SavedArm {
     /// The arm in this process's time and epochs; `None`: no measurement.
     fn arm(&self, now: Millis, epoch: u64) -> Option<Arm> {
-        let measured = self.mean.is_finite() && 0.0 < self.mean;
-        let counts = self.mass.is_finite() && 0.0 <= self.mass;
+        let measured = 0.0 < self.mean && self.mean <= MOST_TPS;
+        let counts = (0.0..=MOST_MASS).contains(&self.mass);
         let age = i64::try_from(self.age_ms).unwrap_or(i64::MAX);
         (measured && counts).then_some(Arm {
             mean: self.mean,
@@ -121,8 +124,8 @@ fn merged(one: Arm, other: Arm, settings: &Settings) -> Arm {
     let left = |arm: &Arm| arm.mass * settings.decay(last.saturating_sub(arm.last));
     let (mine, theirs) = (left(&one), left(&other));
     let mass = mine + theirs;
-    let mean =
-        if 0.0 < mass { one.mean + (other.mean - one.mean) * (theirs / mass) } else { one.mean };
+    let sum = one.mean * mine + other.mean * theirs;
+    let mean = if 0.0 < mass { sum / mass } else { one.mean };
     let samples = one.samples.saturating_add(other.samples);
     Arm { mean, mass, last, samples, epoch: one.epoch }
 }

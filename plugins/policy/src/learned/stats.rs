@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Below this weight an arm is not proven.
 const PROVEN: f64 = 0.5;
 /// A sample above this many tokens per second is no measurement.
-const MOST_TPS: f64 = 1e9;
+pub(super) const MOST_TPS: f64 = 1e9;
 
 /// How a dispatched request ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -153,8 +153,7 @@ impl Arm {
 
     fn add(&mut self, tps: f64, now: Millis, settings: &Settings) {
         let mass = self.weight(now, settings);
-        // As in the rules, `(mean * m + x) / (m + 1)`, but no sum to overflow.
-        self.mean += (tps - self.mean) / (mass + 1.0);
+        self.mean = (self.mean * mass + tps) / (mass + 1.0);
         self.mass = mass + 1.0;
         self.last = self.last.max(time(now));
         self.samples = self.samples.saturating_add(1);

@@ -74,6 +74,8 @@ fn what_is_no_measurement_is_left_out_and_nothing_overflows() {
         arm(0.0, 1.0, 0, 0),
         arm(-1.0, 1.0, 0, 0),
         arm(f64::INFINITY, 1.0, 0, 0),
+        arm(1.0, f64::INFINITY, 0, 0),
+        arm(1e300, 1.0, 0, 0),
         arm(1.0, f64::NAN, 0, 0),
         arm(1.0, -1.0, 0, 0),
     ] {
@@ -83,7 +85,7 @@ fn what_is_no_measurement_is_left_out_and_nothing_overflows() {
     }
     let routes = routes(&MIXED);
     let mut saved = routes.export(NOW);
-    (saved.epoch, saved.arms) = (u64::MAX, vec![arm(1e300, 1e300, u64::MAX, u64::MAX); 2]);
+    (saved.epoch, saved.arms) = (u64::MAX, vec![arm(1e9, 1e12, u64::MAX, u64::MAX); 2]);
     routes.import(&saved, NOW, &settings());
     learn(&routes, SLOW, 8.0, NOW);
     assert_eq!(row(&routes, SLOW, NOW), (Some(8.0), 1.0, "proven"));

@@ -152,10 +152,10 @@ pub(super) fn read(value: Value) -> Result<RouteScenario, ScenarioError> {
         if step.at < before {
             return wrong("at_s", "must not be before the step ahead of it");
         }
-        if let Op::Record { epoch: Some(given), .. } = step.op {
-            if epoch < given {
-                return wrong("epoch", "must be one the topology has had");
-            }
+        if let Op::Record { epoch: Some(given), .. } = step.op
+            && epoch < given
+        {
+            return wrong("epoch", "must be one the topology has had");
         }
         steps.push(step);
     }
