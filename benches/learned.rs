@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use tidegate_policy::fleet::{Fleet, Live, Millis, Report, Role, Slot, Worker};
 use tidegate_policy::learned::{
-    Draws, Ended, Layers, Node, Pin, Routes, Sample, Settings, Topology,
+    Choice, Draws, Ended, Layers, Node, Pin, Routes, Sample, Settings, Topology,
 };
 use tidegate_policy::request::Request;
 
@@ -74,16 +74,17 @@ fn routes(nodes: Vec<Node>, unproven: usize) -> Option<(Fleet, Routes)> {
 }
 
 fn choice(criterion: &mut Criterion) {
-    let settings = Settings::default();
     let mut group = criterion.benchmark_group("choose");
-    for (name, nodes, unproven) in [
-        ("exploit, 8 routes of 4 hops", quarters(), 0),
-        ("scout, 8 routes of 4 hops", quarters(), 4),
-        ("8 whole", whole(8), 0),
-        ("64 whole", whole(64), 0),
-        ("1024 whole", whole(1_024), 0),
+    for (name, nodes, unproven, choice) in [
+        ("exploit, 8 routes of 4 hops", quarters(), 0, Choice::Proportional),
+        ("scout, 8 routes of 4 hops", quarters(), 4, Choice::Proportional),
+        ("thompson, 8 routes of 4 hops", quarters(), 4, Choice::Thompson),
+        ("8 whole", whole(8), 0, Choice::Proportional),
+        ("64 whole", whole(64), 0, Choice::Proportional),
+        ("1024 whole", whole(1_024), 0, Choice::Proportional),
     ] {
         let Some((fleet, routes)) = routes(nodes, unproven) else { continue };
+        let settings = Settings { choice, ..Settings::default() };
         let draws = Draws { explore: 0.1, pick: 0.6 };
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
             bencher.iter(|| routes.choose(&fleet, black_box(&request()), &settings, draws));

@@ -73,7 +73,7 @@ fn the_text_says_what_is_computed_where_and_why_a_sample_was_no_use() {
         "gpu-a[0-21] -> cpu-b[0-39]  0-21, 22-39",
         "60.0 %",
         "=> exploit: cpu-b[0-39]",
-        "1 tokens in 0.001 s => short",
+        "1 token in 0.001 s => short",
         "100 tokens in 10 s => stale_epoch",
         "=> nowhere: 503 no_route",
     ] {

@@ -43,7 +43,8 @@ fn said(prefix: &str, step: &Step, result: &StepResult) -> String {
         Op::Nodes => "the nodes change".to_owned(),
         Op::Record { signature, tokens, seconds, epoch } => {
             let of = epoch.map_or_else(String::new, |epoch| format!(" of epoch {epoch}"));
-            format!("a sample{of}: {}, {tokens} tokens in {seconds} s", short(prefix, signature))
+            let unit = if *tokens == 1 { "token" } else { "tokens" };
+            format!("a sample{of}: {}, {tokens} {unit} in {seconds} s", short(prefix, signature))
         }
         Op::Choose { draws } => {
             format!("a request: explore {}, pick {}", draws.explore, draws.pick)
@@ -115,7 +116,8 @@ fn cells(prefix: &str, row: &Row) -> [String; HEAD.len()] {
         known(row.coefficient),
         format!("{:.1} %", row.expected_share * 100.0),
         row.samples.to_string(),
-        format!("{:.2}", row.weight),
+        // Half a sample is the bound of what is proven, so that it must not be rounded to.
+        format!("{:.3}", row.weight),
         row.status.to_owned(),
     ]
 }
