@@ -40,7 +40,9 @@ async fn version_and_help_go_to_stdout() {
     assert_eq!(help.status.code(), Some(0));
     let stdout = text(&help.stdout);
     assert!(stdout.lines().count() <= 50, "{} lines", stdout.lines().count());
-    for word in ["check", "explain", "demo", "--worker-queue-limit", "--saturation-queue-floor"] {
+    for word in
+        ["check", "explain", "routes", "demo", "--worker-queue-limit", "--saturation-queue-floor"]
+    {
         assert!(stdout.contains(word), "{word}: {stdout}");
     }
 }

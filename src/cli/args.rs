@@ -3,6 +3,7 @@
 
 use super::demo::Demo;
 use super::explain::ExplainArgs;
+use super::routes::RoutesArgs;
 use crate::config::{Overrides, POLICY_SETTINGS, PolicySetting, QuickStart, Source};
 use clap::{ArgGroup, ArgMatches, FromArgMatches, Parser, Subcommand};
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ use std::time::Duration;
     disable_help_subcommand = true,
     override_usage = "tidegate -c FILE [-t] [-d] [-u] [policy settings]\n       \
                       tidegate --worker URL ... [policy settings]\n       \
-                      tidegate check|explain|demo ...  (each has its own --help)"
+                      tidegate check|explain|routes|demo ...  (each has its own --help)"
 )]
 pub struct Args {
     /// What to do; to run the edge, if none is given.
@@ -38,6 +39,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Say where a request would go and why, rung by rung
     Explain(ExplainArgs),
+    /// Say which learned route a request would take, step by step
+    Routes(RoutesArgs),
     /// Run simulated engines, the edge and some traffic in one process
     Demo(DemoArgs),
 }
@@ -245,11 +248,13 @@ mod tests {
             "tidegate check -c f --worker-queue-limit 4",
             "tidegate explain --admin http://127.0.0.1:9909 --request body.json",
             "tidegate explain --scenario f --json",
+            "tidegate routes --scenario f --json",
             "tidegate demo --workers 8",
         ] {
             assert!(parse(line).unwrap().command.is_some(), "{line}");
         }
         assert!(parse("tidegate explain").is_err());
+        assert!(parse("tidegate routes").is_err());
         assert!(parse("tidegate explain --admin x").is_err());
     }
 

@@ -1,7 +1,7 @@
 //! `tidegate explain`: what would happen to a request, rung by rung; asked of a live edge, or
 //! offline from a scenario.
 
-use super::BAD_USAGE;
+use super::{BAD_USAGE, read_input};
 use crate::config::Policy;
 use crate::explain::{Case, Explanation, visible};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use http::{Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -104,13 +104,7 @@ fn explain(args: &ExplainArgs) -> Result<String, ExplainError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ExplainError> {
-    let content = if path == Path::new("-") {
-        let mut content = Vec::new();
-        std::io::stdin().read_to_end(&mut content).map(|_| content)
-    } else {
-        std::fs::read(path)
-    };
-    content.map_err(|error| ExplainError::File { path: path.to_owned(), error })
+    read_input(path).map_err(|error| ExplainError::File { path: path.to_owned(), error })
 }
 
 fn offline(file: &Path, json: bool) -> Result<String, ExplainError> {

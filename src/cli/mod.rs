@@ -6,8 +6,22 @@ pub mod args;
 pub mod check;
 pub mod demo;
 pub mod explain;
+pub mod routes;
 
 pub use args::{Args, Command};
 
+use std::io::Read;
+use std::path::Path;
+
 /// What the process says when arguments or configuration are wrong.
 pub const BAD_USAGE: u8 = 2;
+
+/// A file's content; `-` is standard input.
+fn read_input(path: &Path) -> std::io::Result<Vec<u8>> {
+    if path != Path::new("-") {
+        return std::fs::read(path);
+    }
+    let mut content = Vec::new();
+    std::io::stdin().read_to_end(&mut content)?;
+    Ok(content)
+}

@@ -7,6 +7,7 @@ pub mod fleet;
 pub mod gate;
 pub mod home;
 pub mod index;
+pub mod learned;
 pub mod ledger;
 pub mod prefix;
 pub mod request;

@@ -126,6 +126,19 @@ impl Dice {
         scramble(self.0)
     }
 
+    /// Uniform in `0..1`.
+    pub(crate) fn uniform(&mut self) -> f64 {
+        const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
+        (self.roll() >> 11) as f64 * UNIT
+    }
+
+    /// Standard normal (Box and Muller).
+    pub(crate) fn normal(&mut self) -> f64 {
+        // `1 - u` is never 0.
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
     /// Uniform in `0..sides` but for a bias of `sides / 2^64`; 0 if there are no sides.
     pub(crate) fn below(&mut self, sides: u64) -> u64 {
         (u128::from(self.roll()) * u128::from(sides)).wrapping_shr(64) as u64

@@ -8,8 +8,11 @@ pub struct Ratio(f64);
 
 impl Ratio {
     /// `None` unless `0 <= value <= 1`.
-    pub fn new(value: f64) -> Option<Self> {
-        (0.0..=1.0).contains(&value).then_some(Self(value))
+    pub const fn new(value: f64) -> Option<Self> {
+        match value {
+            0.0..=1.0 => Some(Self(value)),
+            _ => None,
+        }
     }
 
     /// The number.

@@ -6,12 +6,14 @@
 
 mod form;
 mod outcome;
+pub mod routes;
 
 pub use outcome::Outcome;
 
 use crate::decide;
 use crate::decision::Decision;
 use crate::fleet::{Fleet, Millis};
+use crate::learned::TopologyError;
 use crate::request::{Holdings, Prompt, Request};
 use crate::rules::Rules;
 use serde_json::{Map, Value};
@@ -81,6 +83,26 @@ pub enum ScenarioError {
         /// The bound.
         most: u16,
     },
+    /// Nodes that are no topology.
+    #[error("scenario `{name}`: {source}")]
+    Topology {
+        /// Which.
+        name: String,
+        /// What is wrong with them.
+        source: TopologyError,
+    },
+    /// A value no step could have.
+    #[error("scenario `{name}`: step {step}: {key} {must}")]
+    Step {
+        /// Which.
+        name: String,
+        /// Its number, from 1.
+        step: usize,
+        /// The key.
+        key: &'static str,
+        /// What would be valid.
+        must: &'static str,
+    },
     /// An expectation about something that does not come out.
     #[error("scenario `{name}`: unknown key `{key}` in expect")]
     Expectation {
@@ -104,22 +126,37 @@ pub struct Scenario {
 }
 
 /// Reads one scenario, a JSON list of them, or JSON Lines.
+///
+/// # Errors
+/// Anything the form does not allow, by name.
 pub fn read(text: &str) -> Result<Vec<Scenario>, ScenarioError> {
+    read_each(text, form::read)
+}
+
+/// Reads what is written as one, as a JSON list, or as JSON Lines; at least one.
+fn read_each<T>(
+    text: &str,
+    one: impl Fn(Value) -> Result<T, ScenarioError>,
+) -> Result<Vec<T>, ScenarioError> {
     let mut scenarios = Vec::new();
     for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
         match value.map_err(ScenarioError::Json)? {
             Value::Array(list) => {
                 for value in list {
-                    scenarios.push(form::read(value)?);
+                    scenarios.push(one(value)?);
                 }
             }
-            value => scenarios.push(form::read(value)?),
+            value => scenarios.push(one(value)?),
         }
     }
     if scenarios.is_empty() {
         return Err(ScenarioError::Empty);
     }
     Ok(scenarios)
+}
+
+fn name_of(scenario: &Value) -> String {
+    scenario.get("name").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 impl Scenario {

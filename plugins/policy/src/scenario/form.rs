@@ -2,7 +2,9 @@
 
 mod rules;
 
-use super::{NOW, Outcome, Scenario, ScenarioError};
+pub(super) use rules::Checked;
+
+use super::{NOW, Outcome, Scenario, ScenarioError, name_of};
 use crate::fleet::{Fleet, Live, Millis, Report, Role, Slot, Worker, WorkerId};
 use crate::ledger::{Ledger, Outstanding};
 use crate::request::{Holding, Holdings};
@@ -99,7 +101,7 @@ fn one() -> u32 {
 
 /// Reads one scenario.
 pub(super) fn read(value: Value) -> Result<Scenario, ScenarioError> {
-    let name = value.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = name_of(&value);
     refuse_other_selections(&name, &value)?;
     let form: Form = serde_json::from_value(value)
         .map_err(|source| ScenarioError::Form { name: name.clone(), source })?;

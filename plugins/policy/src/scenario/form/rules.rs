@@ -135,20 +135,32 @@ impl Form {
 /// Limit and floor.
 type Gate = (Option<NonZeroU64>, Option<NonZeroU64>);
 
-struct Checked<'a> {
-    name: &'a str,
+pub(in crate::scenario) struct Checked<'a> {
+    pub(in crate::scenario) name: &'a str,
 }
 
 impl Checked<'_> {
-    fn wrong(&self, key: &'static str, must: &'static str) -> ScenarioError {
+    pub(in crate::scenario) fn wrong(
+        &self,
+        key: &'static str,
+        must: &'static str,
+    ) -> ScenarioError {
         ScenarioError::Rule { name: self.name.to_owned(), key, must }
     }
 
-    fn count(&self, key: &'static str, value: u32) -> Result<NonZeroU32, ScenarioError> {
+    pub(in crate::scenario) fn count(
+        &self,
+        key: &'static str,
+        value: u32,
+    ) -> Result<NonZeroU32, ScenarioError> {
         NonZeroU32::new(value).ok_or_else(|| self.wrong(key, "must be at least 1"))
     }
 
-    fn ratio(&self, key: &'static str, value: f64) -> Result<Ratio, ScenarioError> {
+    pub(in crate::scenario) fn ratio(
+        &self,
+        key: &'static str,
+        value: f64,
+    ) -> Result<Ratio, ScenarioError> {
         Ratio::new(value).ok_or_else(|| self.wrong(key, "must be within 0 and 1"))
     }
 }
