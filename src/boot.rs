@@ -3,24 +3,27 @@
 
 mod admin_app;
 mod lifecycle;
+mod upgrade;
 
 use crate::config::{Address, Config, Listener, Source};
+use crate::handover::{self, Trust};
 use crate::proxy::{Edge, FrontDoor};
 use crate::state::State;
 use crate::{fleet, reload};
 use admin_app::AdminApp;
 use async_trait::async_trait;
-use lifecycle::{EarlyExit, Signals};
+use lifecycle::{EarlyExit, HangUp, Signals};
 use pingora::apps::HttpServerOptions;
 use pingora::listeners::tls::TlsSettings;
 use pingora::server::configuration::{Opt, ServerConf};
 use pingora::server::{RunArgs, Server, ShutdownWatch};
-use pingora::services::ServiceHandle;
 use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
+use upgrade::{Arrival, Predecessor, Sockets, Turn};
 
 /// What is logged without `RUST_LOG`: warnings of everything, and what an operator wants to know of
 /// the edge. Not Pingora's lines on single connections: any client can cause them, and outcomes tell
@@ -58,6 +61,14 @@ pub enum BootError {
         /// Why not.
         error: String,
     },
+    /// It cannot wait for a predecessor.
+    #[error("upgrade at {path}: {error}")]
+    Upgrade {
+        /// `upgrade_sock`.
+        path: String,
+        /// Why not.
+        error: std::io::Error,
+    },
     /// A fault of the edge.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -72,33 +83,72 @@ pub enum BootError {
 pub fn serve(config: Arc<Config>, source: Option<Source>, start: Start) -> Result<(), BootError> {
     let conf = ServerConf::from_yaml(&config.pingora)
         .map_err(|error| BootError::Server(error.to_string()))?;
-    if !start.upgrade {
-        check_addresses(&config)?;
-    }
+    let hangup = HangUp::watch();
+    let turn = match start.upgrade {
+        true => Some(turn(&config.upgrade_sock)?),
+        false => {
+            check_addresses(&config)?;
+            None
+        }
+    };
     end_with_lost_listeners();
     let state = match source {
         Some(source) => State::with_source(Arc::clone(&config), source)?,
         None => State::new(Arc::clone(&config))?,
     };
+    if !start.upgrade {
+        warm_up(&state);
+    }
     let options = Opt { upgrade: start.upgrade, daemon: start.daemon, ..Opt::default() };
     let mut server = Server::new_with_opt_and_conf(options, conf);
-    let sockets = server.bootstrap_as_a_service();
+    let bootstrap = server.bootstrap_as_a_service();
+    let sockets = Sockets::default();
+    let (arrival, announcement) = Arrival::new(Arc::clone(&state), Arc::clone(&sockets), turn);
+    let arrival = server.add_service(arrival);
+    arrival.add_dependency(&bootstrap);
+    let announcement = server.add_service(background_service("announcement", announcement));
+    let mut listening = vec![server.add_service(admin_service(&state))];
     for service in traffic_services(&server, &state)? {
-        after(&sockets, server.add_service(service));
+        listening.push(server.add_service(service));
     }
-    after(&sockets, server.add_service(admin_service(&state)));
+    for service in &listening {
+        service.add_dependency(&arrival);
+        announcement.add_dependency(service);
+    }
     server.add_service(background_service("fleet", FleetTasks(Arc::clone(&state))));
-    server.add_service(background_service("reload", ReloadTasks(Arc::clone(&state))));
+    server.add_service(background_service("reload", ReloadTasks(Arc::clone(&state), hangup)));
     server.add_service(background_service("exit", EarlyExit::new(Arc::clone(&state))));
     log::info!("{} model(s) configured; admin on {}", config.models.len(), config.admin.address);
-    let signals = Signals::new(state, config.upgrade_sock.clone());
+    let upgrade_sock = config.upgrade_sock.clone();
+    let predecessor = Predecessor::new(Arc::clone(&state), sockets, upgrade_sock);
+    let signals = Signals::new(state, predecessor);
     server.run(RunArgs { shutdown_signal: Box::new(signals) });
     Ok(())
 }
 
-/// The service waits for the sockets a predecessor may hand over.
-fn after(sockets: &ServiceHandle, service: ServiceHandle) {
-    service.add_dependency(sockets);
+fn turn(upgrade_sock: &Path) -> Result<(PathBuf, Turn), BootError> {
+    let turn = Turn::take(upgrade_sock)
+        .map_err(|error| BootError::Upgrade { path: upgrade_sock.display().to_string(), error })?;
+    Ok((upgrade_sock.to_owned(), turn))
+}
+
+/// Goes on with what an earlier process left in `state_file`.
+fn warm_up(state: &State) {
+    let running = state.running();
+    let Some(path) = &running.config.state_file else { return };
+    match handover::load(path) {
+        Ok(None) => log::info!("no warm state in {} yet", path.display()),
+        Ok(Some(snapshot)) => {
+            let warm = handover::restore(&snapshot, &running.fleets, Trust::Learned);
+            log::info!(
+                "warm state of {} s ago: {} workers with {} prefix blocks",
+                warm.age_seconds,
+                warm.workers,
+                warm.blocks
+            );
+        }
+        Err(error) => log::warn!("warm state in {} is left out: {error}", path.display()),
+    }
 }
 
 /// One service for the listeners that take HTTP/2 without TLS, one for those that do not.
@@ -200,11 +250,15 @@ impl BackgroundService for FleetTasks {
 }
 
 /// What makes the edge read its configuration again.
-struct ReloadTasks(Arc<State>);
+struct ReloadTasks(Arc<State>, HangUp);
 
 #[async_trait]
 impl BackgroundService for ReloadTasks {
     async fn start(&self, mut shutdown: ShutdownWatch) {
+        if self.1.came() {
+            // Told in the log and to whoever asks.
+            let _ = self.0.reload();
+        }
         reload::run(Arc::clone(&self.0), async move {
             // An error means that the server is gone.
             let _ = shutdown.changed().await;

@@ -42,6 +42,7 @@ pub mod cli;
 pub mod config;
 pub mod explain;
 pub mod fleet;
+pub mod handover;
 pub mod journal;
 pub mod limited;
 pub mod metrics;

@@ -10,7 +10,7 @@ use crate::metrics::{DecisionMetrics, Metrics, OTHER, RequestMetrics};
 use arc_swap::{ArcSwap, Guard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use succession::Succession;
 pub use succession::{Rejected, Standing};
 use tokio::sync::{Semaphore, watch};
@@ -27,6 +27,9 @@ pub struct State {
     /// The last few hundred requests with their decisions.
     pub journal: Journal,
     draining: AtomicBool,
+    superseded: AtomicBool,
+    /// Process id of the one this one took over from; 0 = none.
+    predecessor: AtomicI32,
     in_progress: AtomicU64,
 }
 
@@ -111,6 +114,8 @@ impl State {
             metrics,
             journal: Journal::default(),
             draining: AtomicBool::new(false),
+            superseded: AtomicBool::new(false),
+            predecessor: AtomicI32::new(0),
             in_progress: AtomicU64::new(0),
         }))
     }
@@ -135,9 +140,35 @@ impl State {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Is the process about to leave?
+    /// Is the process about to leave without a successor?
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
+    }
+
+    /// A successor accepts on the same sockets, or does so no more. Connections are not kept then;
+    /// readiness is the successor's too and stays.
+    pub fn set_superseded(&self, superseded: bool) {
+        self.superseded.store(superseded, Ordering::Relaxed);
+    }
+
+    /// Is the process about to leave, with or without a successor?
+    pub fn is_leaving(&self) -> bool {
+        self.is_draining() || self.is_superseded()
+    }
+
+    /// Does a successor accept on the same sockets?
+    pub fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Relaxed)
+    }
+
+    /// This process serves in the place of another, whose id is told if it is known.
+    pub fn took_over_from(&self, pid: Option<i32>) {
+        self.predecessor.store(pid.unwrap_or(-1), Ordering::Relaxed);
+    }
+
+    /// The process this one took over from; -1 if its id is not known.
+    pub fn predecessor(&self) -> Option<i32> {
+        Some(self.predecessor.load(Ordering::Relaxed)).filter(|&pid| pid != 0)
     }
 
     /// Requests between their head and the end of their answer.

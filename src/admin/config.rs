@@ -10,6 +10,8 @@ pub(super) fn answer(state: &State) -> Answer {
     let standing = state.standing();
     let value = json!({
         "generation": running.generation,
+        "pid": std::process::id(),
+        "took_over_from": state.predecessor(),
         "last_error": standing.rejected,
         "needs_upgrade": standing.needs_upgrade,
         "config": running.config.masked(),

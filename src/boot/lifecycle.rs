@@ -1,24 +1,47 @@
 //! Signals and leaving: readiness turns red first, the listener closes later, the process goes as
 //! soon as nothing is in progress.
 
+use super::upgrade::Predecessor;
+use crate::handover;
 use crate::state::State;
 use async_trait::async_trait;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::BackgroundService;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What the process does on signals.
 pub(super) struct Signals {
     state: Arc<State>,
-    upgrade_sock: PathBuf,
+    predecessor: Predecessor,
 }
 
 impl Signals {
-    pub(super) fn new(state: Arc<State>, upgrade_sock: PathBuf) -> Self {
-        Self { state, upgrade_sock }
+    pub(super) fn new(state: Arc<State>, predecessor: Predecessor) -> Self {
+        Self { state, predecessor }
+    }
+
+    /// A successor may want to take over. True: it has.
+    async fn step_aside(&self) -> bool {
+        let mut successor = match self.predecessor.hand_over().await {
+            Ok(successor) => successor,
+            Err(error) => {
+                log::warn!("SIGQUIT without effect, this process serves on: {error}");
+                return false;
+            }
+        };
+        let name =
+            successor.pid.map_or_else(|| "a successor".to_owned(), |pid| format!("process {pid}"));
+        log::info!("{name} serves; the listeners close here in a moment");
+        self.state.set_superseded(true);
+        if successor.overlap().await {
+            return true;
+        }
+        log::error!("{name} is gone; this process serves on");
+        self.state.set_superseded(false);
+        false
     }
 }
 
@@ -38,14 +61,14 @@ impl ShutdownSignalWatch for Signals {
             tokio::select! {
                 _ = int.recv() => return ShutdownSignal::FastShutdown,
                 _ = term.recv() => break,
-                _ = quit.recv() => {
-                    // A successor waits at the socket; without one Pingora would just stop serving.
-                    if self.upgrade_sock.exists() {
-                        self.state.start_draining();
-                        return ShutdownSignal::GracefulUpgrade;
-                    }
-                    log::warn!("SIGQUIT ignored: no successor waits at {}", self.upgrade_sock.display());
-                }
+                _ = quit.recv() => tokio::select! {
+                    biased;
+                    _ = int.recv() => return ShutdownSignal::FastShutdown,
+                    _ = term.recv() => break,
+                    is_superseded = self.step_aside() => if is_superseded {
+                        return ShutdownSignal::GracefulTerminate;
+                    },
+                },
             }
         }
         let drain_delay = self.state.running().config.shutdown.drain_delay;
@@ -56,6 +79,25 @@ impl ShutdownSignalWatch for Signals {
             _ = term.recv() => ShutdownSignal::FastShutdown,
             () = tokio::time::sleep(drain_delay) => ShutdownSignal::GracefulTerminate,
         }
+    }
+}
+
+/// A SIGHUP before anybody listens for it, which would end the process: noted from the start.
+pub(super) struct HangUp(Arc<AtomicBool>);
+
+impl HangUp {
+    pub(super) fn watch() -> Self {
+        let came = Arc::new(AtomicBool::new(false));
+        if let Err(error) =
+            signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&came))
+        {
+            log::warn!("SIGHUP ends this process until it serves: {error}");
+        }
+        Self(came)
+    }
+
+    pub(super) fn came(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -99,11 +141,25 @@ impl BackgroundService for EarlyExit {
             _ = term.recv() => log::warn!("second SIGTERM: leaving with {} requests", self.state.in_progress()),
             _ = int.recv() => log::warn!("SIGINT: leaving with {} requests", self.state.in_progress()),
         }
+        self.keep_warm_state();
         std::process::exit(0);
     }
 }
 
 impl EarlyExit {
+    /// For the next start; after an upgrade the state is the successor's.
+    fn keep_warm_state(&self) {
+        let running = self.state.running();
+        let Some(path) = &running.config.state_file else { return };
+        if self.state.is_superseded() {
+            return;
+        }
+        match handover::store(&handover::take(&running.fleets), path) {
+            Ok(()) => log::info!("warm state is in {}", path.display()),
+            Err(error) => log::warn!("warm state cannot be kept in {}: {error}", path.display()),
+        }
+    }
+
     async fn quiet(&self) {
         let mut looks = 0;
         while looks < QUIET_LOOKS {

@@ -18,6 +18,7 @@ pub(super) fn config(config: &Config) -> Value {
     let limits = &config.limits;
     let http = &config.http;
     let own = json!({
+        "state_file": config.state_file,
         "listeners": config.listeners.iter().map(listener).collect::<Vec<_>>(),
         "admin": {
             "address": address(&config.admin.address),

@@ -59,6 +59,8 @@ pub struct Config {
     pub grace_period: Duration,
     /// Pingora's `upgrade_sock`.
     pub upgrade_sock: PathBuf,
+    /// Where warm state is kept between a normal stop and the next start.
+    pub state_file: Option<PathBuf>,
     /// Where traffic comes in.
     pub listeners: Vec<Listener>,
     /// The admin listener.

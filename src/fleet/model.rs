@@ -132,6 +132,11 @@ impl ModelFleet {
         &self.workers
     }
 
+    /// Bytes of a prefix block.
+    pub fn block_bytes(&self) -> u32 {
+        self.index_settings.block_bytes
+    }
+
     /// Counts requests; ties that rotate rotate by it.
     pub fn turn(&self) -> u64 {
         self.turn.fetch_add(1, Ordering::Relaxed)

@@ -28,6 +28,10 @@ impl Average {
         f64::from_bits(self.0.load(Ordering::Relaxed))
     }
 
+    fn set(&self, value: f64) {
+        self.0.store(value.to_bits(), Ordering::Relaxed);
+    }
+
     /// Moves by `step` towards `sample`, or jumps to it from NaN; the new value.
     fn towards(&self, sample: f64, step: f64) -> f64 {
         let moved = |old: f64| {
@@ -57,6 +61,14 @@ impl BytesPerToken {
     /// Bytes per token now.
     pub fn get(&self) -> f64 {
         self.average.get()
+    }
+
+    /// Goes on from an estimate of an earlier process, if it is one.
+    pub(crate) fn restore(&self, bytes: f64) {
+        if PLAUSIBLE.contains(&bytes) {
+            self.average.set(bytes);
+            self.gauge.set(bytes);
+        }
     }
 
     /// Tokens of a prompt of this many bytes; at least 1 of any byte.
@@ -91,6 +103,11 @@ impl MeanUncached {
     pub fn get(&self) -> Option<u64> {
         let mean = self.0.get();
         (!mean.is_nan()).then_some(mean.round() as u64)
+    }
+
+    /// Goes on from the mean of an earlier process.
+    pub(crate) fn restore(&self, mean: u64) {
+        self.0.set(mean as f64);
     }
 
     /// A request was sent to a worker that has to compute this many tokens.
@@ -133,6 +150,18 @@ mod tests {
             estimator.observed(1, u64::MAX);
         }
         assert!(0.5 <= estimator.get());
+    }
+
+    #[test]
+    fn an_estimate_of_an_earlier_process_is_taken_if_it_is_one() {
+        let estimator = estimator();
+        for (restored, then) in [(3.2, 3.2), (f64::NAN, 3.2), (0.0, 3.2), (99.0, 3.2)] {
+            estimator.restore(restored);
+            assert!((estimator.get() - then).abs() < f64::EPSILON);
+        }
+        let mean = MeanUncached::default();
+        mean.restore(700);
+        assert_eq!(mean.get(), Some(700));
     }
 
     #[test]

@@ -97,6 +97,17 @@ impl Worker {
         self.lasting.standing()
     }
 
+    /// Goes on as an earlier process had it: well until a probe says otherwise, if it was, and out if
+    /// it was out.
+    pub(crate) fn resume(&self, healthy: bool, draining: bool) {
+        if healthy {
+            self.lasting.trust();
+        }
+        if draining {
+            self.drain();
+        }
+    }
+
     /// Stops new requests; running ones finish and everything known is kept.
     pub fn drain(&self) {
         self.lasting.set_draining(true);

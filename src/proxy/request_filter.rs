@@ -41,7 +41,7 @@ fn set_client_limits(session: &mut Session, ctx: &RequestContext) {
     let config = &ctx.running.config;
     session.set_write_timeout(Some(config.timeouts.client_stall));
     session.set_abort_on_close(config.http.half_close == crate::config::HalfClose::Abort);
-    if ctx.state.is_draining() {
+    if ctx.state.is_leaving() {
         session.set_keepalive(None);
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn head_from_worker(
         let reader = UsageReader::new(header(CONTENT_TYPE), header(CONTENT_ENCODING), ctx.dialect);
         ctx.answer.usage = Some(reader);
     }
-    if ctx.state.is_draining() {
+    if ctx.state.is_leaving() {
         session.set_keepalive(None);
     }
 }

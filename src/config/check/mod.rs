@@ -12,6 +12,7 @@ mod url;
 mod workers;
 
 use super::files::WorkerFiles;
+use super::kinds::path;
 use super::node::Node;
 use super::scope::Scope;
 use super::section::Section;
@@ -49,7 +50,7 @@ fn build<'a>(root: &'a Node, given: &Given<'_>, scope: &'a Scope<'a>) -> Config 
         top.problem("tidegate", "is missing: it holds at least `models`");
     }
     let mut own = top.section("tidegate");
-    own.refuse("state_file", "is not available in this version; leave it out");
+    let state_file = own.optional("state_file", None, path(given.base));
     let listeners = listeners::traffic(&mut own, given.base);
     let admin = listeners::admin(&mut own, &listeners);
     let common = models::Common {
@@ -70,6 +71,7 @@ fn build<'a>(root: &'a Node, given: &Given<'_>, scope: &'a Scope<'a>) -> Config 
         pingora: server.yaml,
         grace_period: server.grace_period,
         upgrade_sock: server.upgrade_sock,
+        state_file,
         listeners,
         admin,
         limits: edge::limits(own.section("limits")),

@@ -69,6 +69,8 @@ const HISTOGRAM: [&str; 4] = [
 ];
 
 const GRACE_SECONDS: u64 = 900;
+/// A unix socket's path has 107 bytes at most, and files beside it end in `.warm` and `.lock`.
+const UPGRADE_SOCK_BYTES: usize = 102;
 const UPGRADE_SOCK: &str = "/tmp/tidegate_upgrade.sock";
 const PID_FILE: &str = "/tmp/tidegate.pid";
 
@@ -79,7 +81,7 @@ pub(super) fn keys(top: &mut Section<'_>) -> Server {
     let week = Duration::from_secs(7 * DAY);
     let grace = Duration::from_secs(GRACE_SECONDS);
     let grace = top.read("grace_period_seconds", grace, |item| whole_seconds(item, week));
-    let sock = top.read("upgrade_sock", UPGRADE_SOCK.to_owned(), text(107));
+    let sock = top.read("upgrade_sock", UPGRADE_SOCK.to_owned(), text(UPGRADE_SOCK_BYTES));
     let mut out = serde_yaml::Mapping::new();
     let _ = out.insert("version".into(), version.into());
     let _ = out.insert("threads".into(), threads.into());
