@@ -4,6 +4,7 @@
 use super::demo::Demo;
 use super::explain::ExplainArgs;
 use super::routes::RoutesArgs;
+use super::upgrade::UpgradeArgs;
 use crate::config::{Overrides, POLICY_SETTINGS, PolicySetting, QuickStart, Source};
 use clap::{ArgGroup, ArgMatches, FromArgMatches, Parser, Subcommand};
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use std::time::Duration;
     disable_help_subcommand = true,
     override_usage = "tidegate -c FILE [-t] [-d] [-u] [policy settings]\n       \
                       tidegate --worker URL ... [policy settings]\n       \
-                      tidegate check|explain|routes|demo ...  (each has its own --help)"
+                      tidegate check|explain|routes|upgrade|demo ...  (each has its own --help)"
 )]
 pub struct Args {
     /// What to do; to run the edge, if none is given.
@@ -41,6 +42,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Say which learned route a request would take, step by step
     Routes(RoutesArgs),
+    /// Replace the running edge by this binary without dropping a request
+    Upgrade(UpgradeArgs),
     /// Run simulated engines, the edge and some traffic in one process
     Demo(DemoArgs),
 }
@@ -249,6 +252,7 @@ mod tests {
             "tidegate explain --admin http://127.0.0.1:9909 --request body.json",
             "tidegate explain --scenario f --json",
             "tidegate routes --scenario f --json",
+            "tidegate upgrade -c f --pid 7 --binary /b",
             "tidegate demo --workers 8",
         ] {
             assert!(parse(line).unwrap().command.is_some(), "{line}");

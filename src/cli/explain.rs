@@ -1,6 +1,7 @@
 //! `tidegate explain`: what would happen to a request, rung by rung; asked of a live edge, or
 //! offline from a scenario.
 
+use super::admin::{Endpoint, ask};
 use super::{BAD_USAGE, read_input};
 use crate::config::Policy;
 use crate::explain::{Case, Explanation, visible};
@@ -8,21 +9,16 @@ use bytes::Bytes;
 use clap::Args;
 use http::uri::{Authority, Scheme};
 use http::{Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use thiserror::Error;
 use tidegate_policy::scenario::{self, Scenario, ScenarioError};
-use tokio::net::TcpStream;
 
 /// Longest wait for the edge's answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Longest answer read, bytes.
-const MAX_ANSWER: usize = 64 << 20;
 
 /// Exit code of a run-time failure.
 const FAILED: u8 = 1;
@@ -141,9 +137,9 @@ fn told(scenario: &Scenario) -> String {
 }
 
 fn live(args: &ExplainArgs, url: &str, request: &Path) -> Result<String, ExplainError> {
-    let question = question(args, url, read(request)?)?;
+    let (endpoint, question) = question(args, url, read(request)?)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let asked = async { tokio::time::timeout(PATIENCE, ask(question)).await };
+    let asked = async { tokio::time::timeout(PATIENCE, ask(&endpoint, question)).await };
     let (status, body) = match runtime.block_on(asked) {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => return Err(unreachable(url, &error.to_string())),
@@ -166,7 +162,7 @@ fn question(
     args: &ExplainArgs,
     url: &str,
     body: Vec<u8>,
-) -> Result<Request<Full<Bytes>>, ExplainError> {
+) -> Result<(Endpoint, Request<Full<Bytes>>), ExplainError> {
     let bad = || ExplainError::Url(url.to_owned());
     let target: Uri = url.parse().map_err(|_| bad())?;
     let authority =
@@ -182,26 +178,13 @@ fn question(
         let value = header::HeaderValue::try_from(format!("Bearer {token}"));
         request = request.header(header::AUTHORIZATION, value.map_err(|_| ExplainError::Token)?);
     }
-    request.body(Full::new(Bytes::from(body))).map_err(|_| bad())
+    let request = request.body(Full::new(Bytes::from(body))).map_err(|_| bad())?;
+    Ok((endpoint(authority), request))
 }
 
-async fn ask(
-    mut request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
-    let authority = request.uri().authority().cloned().ok_or("no host")?;
-    let stream = TcpStream::connect(address(&authority)).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
-    let path = request.uri().path_and_query().cloned().ok_or("no path")?;
-    *request.uri_mut() = Uri::from(path);
-    let (head, body) = sender.send_request(request).await?.into_parts();
-    let body = Limited::new(body, MAX_ANSWER).collect().await?.to_bytes();
-    Ok((head.status, body))
-}
-
-fn address(authority: &Authority) -> (String, u16) {
+fn endpoint(authority: &Authority) -> Endpoint {
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    (host.to_owned(), authority.port_u16().unwrap_or(80))
+    Endpoint::Tcp(host.to_owned(), authority.port_u16().unwrap_or(80))
 }
 
 /// The message of an error of the edge, or the answer itself.
@@ -243,7 +226,7 @@ mod tests {
     #[test]
     fn the_question_carries_path_and_token() {
         let args = args("/v1/messages?beta=1&x", Some("secret"));
-        let question = question(&args, "http://edge:9909/", b"{}".to_vec()).unwrap();
+        let (_, question) = question(&args, "http://edge:9909/", b"{}".to_vec()).unwrap();
         let asked = "http://edge:9909/v1/explain?path=/v1/messages%3Fbeta%3D1%26x";
         assert_eq!(question.uri().to_string(), asked);
         assert_eq!(question.headers()["host"], "edge:9909");
@@ -252,9 +235,9 @@ mod tests {
 
     #[test]
     fn an_address_may_be_a_name_or_a_literal_and_has_a_default_port() {
-        let address = |authority: &str| address(&authority.parse().unwrap());
-        assert_eq!(address("edge"), ("edge".to_owned(), 80));
-        assert_eq!(address("[::1]:9909"), ("::1".to_owned(), 9909));
+        let endpoint = |authority: &str| endpoint(&authority.parse().unwrap());
+        assert_eq!(endpoint("edge"), Endpoint::Tcp("edge".to_owned(), 80));
+        assert_eq!(endpoint("[::1]:9909"), Endpoint::Tcp("::1".to_owned(), 9909));
     }
 
     #[test]

@@ -2,11 +2,13 @@
 //!
 //! Exit codes: 0; 1 failure at run time; 2 bad usage or configuration.
 
+mod admin;
 pub mod args;
 pub mod check;
 pub mod demo;
 pub mod explain;
 pub mod routes;
+pub mod upgrade;
 
 pub use args::{Args, Command};
 

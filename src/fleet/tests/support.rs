@@ -105,6 +105,7 @@ pub(super) fn config(models: Vec<Model>) -> Config {
         pingora: String::new(),
         grace_period: Duration::ZERO,
         upgrade_sock: PathBuf::new(),
+        state_file: None,
         listeners: Vec::new(),
         admin: Admin { address: Address::Unix(PathBuf::new()), token: None },
         limits: Limits {
