@@ -81,8 +81,9 @@ pub enum BootError {
 /// What keeps it from starting. Once it serves, a listener that fails ends the process with exit
 /// code 1.
 pub fn serve(config: Arc<Config>, source: Option<Source>, start: Start) -> Result<(), BootError> {
-    let conf = ServerConf::from_yaml(&config.pingora)
+    let mut conf = ServerConf::from_yaml(&config.pingora)
         .map_err(|error| BootError::Server(error.to_string()))?;
+    conf.grace_period_seconds = Some(lifecycle::longest_grace(config.grace_period));
     let hangup = HangUp::watch();
     let turn = match start.upgrade {
         true => Some(turn(&config.upgrade_sock)?),

@@ -113,6 +113,16 @@ impl EarlyExit {
     }
 }
 
+/// An upgrade cuts no stream that ends within this, however short the grace period of a stop is.
+const LEAST_UPGRADE_GRACE: Duration = Duration::from_secs(900);
+/// Pingora's own grace period, which knows no reason to wait, is never the one that ends.
+const SPARE: Duration = Duration::from_secs(10);
+
+/// What Pingora is told, seconds.
+pub(super) fn longest_grace(grace: Duration) -> u64 {
+    (grace.max(LEAST_UPGRADE_GRACE) + SPARE).as_secs()
+}
+
 /// How often to look whether requests are still in progress.
 const LOOK: Duration = Duration::from_millis(50);
 /// Nothing in progress for this many looks in a row: no request is between two counters.
@@ -138,6 +148,9 @@ impl BackgroundService for EarlyExit {
         }
         tokio::select! {
             () = self.quiet() => log::info!("nothing in progress; leaving"),
+            () = tokio::time::sleep(self.grace()) => {
+                log::warn!("time is up: leaving with {} requests", self.state.in_progress());
+            }
             _ = term.recv() => log::warn!("second SIGTERM: leaving with {} requests", self.state.in_progress()),
             _ = int.recv() => log::warn!("SIGINT: leaving with {} requests", self.state.in_progress()),
         }
@@ -158,6 +171,12 @@ impl EarlyExit {
             Ok(()) => log::info!("warm state is in {}", path.display()),
             Err(error) => log::warn!("warm state cannot be kept in {}: {error}", path.display()),
         }
+    }
+
+    /// How long requests may take to finish. With a successor there is no hurry.
+    fn grace(&self) -> Duration {
+        let grace = self.state.running().config.grace_period;
+        if self.state.is_superseded() { grace.max(LEAST_UPGRADE_GRACE) } else { grace }
     }
 
     async fn quiet(&self) {
