@@ -1,0 +1,83 @@
+//! Cost selection: the predicted wait for this request, plus what its prefill costs everybody else.
+//!
+//! One rule without gate, floor or mode switch. With empty queues it is the shortest predicted time
+//! to the first token; with long queues everywhere it is affinity, because what is ahead of
+//! everybody is the price of every token computed twice. The mean line makes the score of each
+//! worker depend on all of them, so every worker's line is read; exact scores are computed of those
+//! few only that [`choice`] cannot rule out.
+
+mod choice;
+mod field;
+mod score;
+
+use crate::decision::{CacheDecision, CostTrace, Decision, Reason, Trace};
+use crate::fallback;
+use crate::rules::CostRules;
+use crate::scene::{Choice, Scene};
+use field::{Field, Row};
+use score::Terms;
+
+/// Uncached within so many tokens of the least anywhere is an owner's.
+const OWNER_TOKENS: u64 = 1024;
+
+/// How much of it is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// The chosen worker's cost.
+    Chosen,
+    /// Every worker's.
+    Everybody,
+}
+
+/// Where the request goes; `None`: nobody is routable.
+pub(crate) fn place(scene: Scene<'_>, rules: &CostRules, detail: Detail) -> Option<Decision> {
+    let Some(prompt) = scene.request.prompt else {
+        let mut trace = Trace::default();
+        let choice = fallback::place(scene, &[], &mut trace)?;
+        return Some(scene.decision(choice, trace));
+    };
+    let field = Field::look(scene, &prompt);
+    let terms = Terms::new(scene, rules, &field);
+    let row = choice::choose(scene, rules, &field, &terms)?;
+    let reason = reason(&field, row);
+    let costs = match detail {
+        Detail::Chosen => Vec::new(),
+        Detail::Everybody => field.rows.iter().map(|row| terms.cost(row)).collect(),
+    };
+    let cost = CostTrace {
+        chosen: terms.cost(row),
+        mean_line: terms.mean_line(),
+        token_price: terms.token_price(row),
+        diverted_tokens: row.uncached_tokens.saturating_sub(field.least_uncached),
+        home: field.home,
+        costs,
+    };
+    let choice = Choice { at: row.at(), reason, cache: cache_decision(reason) };
+    Some(scene.decision(choice, Trace { cost: Some(cost), ..Trace::default() }))
+}
+
+fn reason(field: &Field, chosen: &Row) -> Reason {
+    if !field.is_held {
+        return if field.home == Some(chosen.at()) { Reason::Home } else { Reason::LeastCost };
+    }
+    if chosen.uncached_tokens <= field.least_uncached.saturating_add(OWNER_TOKENS) {
+        return Reason::Owner;
+    }
+    Reason::Diverted
+}
+
+fn cache_decision(reason: Reason) -> CacheDecision {
+    match reason {
+        Reason::Owner => CacheDecision::CacheHit,
+        Reason::Diverted => CacheDecision::CacheWorkerQueued,
+        Reason::CacheCandidate
+        | Reason::SaturationPin
+        | Reason::Home
+        | Reason::LeastCost
+        | Reason::LeastLoad
+        | Reason::RoundRobin => CacheDecision::CacheMiss,
+    }
+}
+
+#[cfg(test)]
+mod tests;
