@@ -8,14 +8,15 @@
 
 mod choice;
 mod field;
+mod rough;
 mod score;
 
 use crate::decision::{CacheDecision, CostTrace, Decision, Reason, Trace};
 use crate::fallback;
 use crate::rules::CostRules;
 use crate::scene::{Choice, Scene};
-use field::{Field, Row};
-use score::Terms;
+use field::Field;
+use score::{Row, Terms};
 
 /// Uncached within so many tokens of the least anywhere is an owner's.
 const OWNER_TOKENS: u64 = 1024;
@@ -36,29 +37,29 @@ pub(crate) fn place(scene: Scene<'_>, rules: &CostRules, detail: Detail) -> Opti
         let choice = fallback::place(scene, &[], &mut trace)?;
         return Some(scene.decision(choice, trace));
     };
-    let field = Field::look(scene, &prompt);
+    let field = Field::look(scene, &prompt)?;
     let terms = Terms::new(scene, rules, &field);
-    let row = choice::choose(scene, rules, &field, &terms)?;
-    let reason = reason(&field, row);
-    let costs = match detail {
-        Detail::Chosen => Vec::new(),
-        Detail::Everybody => field.rows.iter().map(|row| terms.cost(row)).collect(),
-    };
+    let row = choice::choose(scene, rules, &prompt, (&field, &terms))?;
+    let reason = reason(&field, &row);
+    let cost = |at| terms.cost(&terms.row(at, scene.request.uncached_tokens(at)));
     let cost = CostTrace {
-        chosen: terms.cost(row),
-        mean_line: terms.mean_line(),
-        token_price: terms.token_price(row),
+        chosen: terms.cost(&row),
+        mean_line: field.mean_line,
+        token_price: terms.token_price(&row),
         diverted_tokens: row.uncached_tokens.saturating_sub(field.least_uncached),
         home: field.home,
-        costs,
+        costs: match detail {
+            Detail::Chosen => Vec::new(),
+            Detail::Everybody => field.members().map(cost).collect(),
+        },
     };
-    let choice = Choice { at: row.at(), reason, cache: cache_decision(reason) };
+    let choice = Choice { at: row.at, reason, cache: cache_decision(reason) };
     Some(scene.decision(choice, Trace { cost: Some(cost), ..Trace::default() }))
 }
 
 fn reason(field: &Field, chosen: &Row) -> Reason {
-    if !field.is_held {
-        return if field.home == Some(chosen.at()) { Reason::Home } else { Reason::LeastCost };
+    if field.deepest == 0 {
+        return if chosen.is_home { Reason::Home } else { Reason::LeastCost };
     }
     if chosen.uncached_tokens <= field.least_uncached.saturating_add(OWNER_TOKENS) {
         return Reason::Owner;

@@ -17,7 +17,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) use lane::Lane;
+pub(crate) use lane::{Lane, clipped_speed};
 
 /// Milliseconds on the edge's own monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -207,6 +207,8 @@ pub struct Fleet {
     /// `by_slot[slot]` = position in `workers`; `u16::MAX` = no such worker.
     by_slot: Box<[u16]>,
     vref: Option<NonZeroU64>,
+    slowest: Option<NonZeroU64>,
+    ratios: Box<[f64]>,
     foreign_share: ForeignShare,
     queues_fresh_until: Millis,
 }
@@ -227,10 +229,14 @@ impl Fleet {
             by_slot[usize::from(worker.slot.0)] = at;
         }
         let vref = upper_median_speed(&workers);
+        let lanes: Box<[Lane]> =
+            workers.iter().map(|worker| Lane::new(worker, vref, snap)).collect();
         let queues: Box<[Queue]> = workers.iter().map(Queue::of).collect();
         Self {
             version,
-            lanes: workers.iter().map(|worker| Lane::new(worker, vref, snap)).collect(),
+            ratios: lanes.iter().map(|lane| lane.ratio(vref)).collect(),
+            slowest: lanes.iter().filter_map(Lane::speed).min(),
+            lanes,
             stakes: workers.iter().map(|worker| Stake::new(&worker.id, worker.weight)).collect(),
             queues_fresh_until: queues.iter().map(|q| q.fresh_until).max().unwrap_or_default(),
             queues,
@@ -265,6 +271,16 @@ impl Fleet {
     /// `vref`: the upper median of the known prefill speeds, tokens per second; `None` if none is.
     pub fn vref(&self) -> Option<u64> {
         self.vref.map(NonZeroU64::get)
+    }
+
+    /// `vref / v` of every worker, in order; 1 where no speed is known.
+    pub(crate) fn ratios(&self) -> &[f64] {
+        &self.ratios
+    }
+
+    /// The least speed any worker counts with.
+    pub(crate) fn slowest(&self) -> Option<u64> {
+        self.slowest.map(NonZeroU64::get)
     }
 
     /// The speed the worker at this position counts with, tokens per second: its own, or `vref` if

@@ -223,12 +223,12 @@ impl Ledger {
         }
     }
 
+    /// Nothing without a head or a speed; no branches for them, since a decision asks this of every
+    /// worker.
     #[inline]
     fn head_progress(&self, now: Millis, speed: Option<u64>) -> u64 {
-        let head_tokens = self.head_tokens.load(Relaxed);
-        let Some(speed) = speed.filter(|_| 0 < head_tokens) else { return 0 };
         let elapsed = now.0.saturating_sub(self.head_since.load(Relaxed));
-        tokens_in(elapsed, speed).min(head_tokens)
+        tokens_in(elapsed, speed.unwrap_or(0)).min(self.head_tokens.load(Relaxed))
     }
 
     fn end(&self, line: &Line) {
@@ -252,6 +252,7 @@ impl Ledger {
 }
 
 /// Tokens prefilled in `elapsed_ms` at `speed` tokens per second, rounded down.
+#[inline]
 fn tokens_in(elapsed_ms: u64, speed: u64) -> u64 {
     match elapsed_ms.checked_mul(speed) {
         Some(thousandths) => thousandths / 1000,

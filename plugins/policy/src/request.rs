@@ -56,25 +56,39 @@ pub fn holdings(
 /// Holdings looked up by ascending position: each is read once.
 pub(crate) struct Held<'a> {
     rest: &'a [Holding],
+    /// Position of the first of them.
+    next: usize,
 }
 
 impl<'a> Held<'a> {
     pub(crate) fn new(request: &Request<'a>) -> Self {
-        Self { rest: request.prompt.map_or(&[][..], |prompt| prompt.holdings) }
+        let mut held = Self { rest: &[], next: usize::MAX };
+        held.go_on(request.prompt.map_or(&[][..], |prompt| prompt.holdings));
+        held
     }
 
     /// What the worker at this position holds, which is beyond those asked for before.
+    #[inline]
     pub(crate) fn at(&mut self, at: usize) -> Option<&'a Holding> {
+        if at < self.next { None } else { self.reach(at) }
+    }
+
+    fn reach(&mut self, at: usize) -> Option<&'a Holding> {
         while let [held, rest @ ..] = self.rest {
             if at < held.at {
                 break;
             }
+            self.go_on(rest);
             if held.at == at {
                 return Some(held);
             }
-            self.rest = rest;
         }
         None
+    }
+
+    fn go_on(&mut self, rest: &'a [Holding]) {
+        self.next = rest.first().map_or(usize::MAX, |held| held.at);
+        self.rest = rest;
     }
 }
 

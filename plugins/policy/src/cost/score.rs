@@ -1,65 +1,82 @@
-//! The score, exact and roughly.
+//! The exact score.
 //!
 //! `( L + u + (price_worker * L + price_fleet * Lbar) * u / max(1, ubar) ) * vref / v`, in integers
 //! that round down; the home's is multiplied by `1 - home_bonus - home_bonus_foreign * share`.
 //! Tokens are at most 2^40, speeds 2^32, prices 64,000 thousandths, so nothing overflows 128 bits.
 
-use super::field::{Field, MOST_TOKENS, Row, clipped_speed};
+use super::field::{Field, MOST_TOKENS};
 use crate::decision::Cost;
+use crate::fleet::clipped_speed;
 use crate::rules::CostRules;
 use crate::scene::Scene;
-use std::num::NonZeroU64;
 
 const MILLIONTHS: u64 = 1_000_000;
-/// Relative error of a rough score; six roundings are far below it.
-const ROUGHNESS: f64 = 1e-9;
 
 /// What the scores of one decision have in common.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct Terms<'a> {
+    scene: Scene<'a>,
+    field: &'a Field,
     /// Thousandths.
-    price_worker: u64,
+    pub(super) price_worker: u64,
     /// `price_fleet * Lbar`, thousandths.
-    fleet: u64,
-    mean_line: u64,
+    pub(super) price_fleet: u64,
     /// `ubar`, in the prices' thousandths.
-    per: u64,
+    pub(super) per: u64,
     vref: u32,
-    home: Option<usize>,
     /// What the bonus leaves of the home's score, millionths.
     kept: u64,
-    /// How far rounding down can take an exact score below a rough one, besides [`ROUGHNESS`].
-    slack: f64,
 }
 
-impl Terms {
-    pub(super) fn new(scene: Scene<'_>, rules: &CostRules, field: &Field) -> Self {
-        let mean_line = field.lines.checked_div(field.rows.len() as u64).unwrap_or(0);
-        let vref = clipped_speed(scene.fleet.vref().and_then(NonZeroU64::new));
+/// One worker's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) at: usize,
+    /// `L`.
+    pub(super) line: u64,
+    /// `u`.
+    pub(super) uncached_tokens: u64,
+    /// `v`.
+    pub(super) speed: u32,
+    pub(super) is_home: bool,
+}
+
+impl<'a> Terms<'a> {
+    pub(super) fn new(scene: Scene<'a>, rules: &CostRules, field: &'a Field) -> Self {
         let foreign = rules.home_bonus_foreign.millionths();
         let bonus = rules.home_bonus.millionths()
             + foreign * scene.request.foreign_share.millionths() / MILLIONTHS;
         Self {
+            scene,
+            field,
             price_worker: rules.price_worker.thousandths(),
-            fleet: rules.price_fleet.thousandths() * mean_line,
-            mean_line,
+            price_fleet: rules.price_fleet.thousandths() * field.mean_line,
             per: 1000 * scene.request.mean_uncached().clamp(1, MOST_TOKENS),
-            vref,
-            home: field.home,
+            vref: clipped_speed(scene.fleet.vref()),
             kept: MILLIONTHS.saturating_sub(bonus),
-            // Rounding takes less than 1 off the price, which the speeds multiply, and less than 1
-            // off each of two products.
-            slack: f64::from(vref) / f64::from(field.slowest) + 2.0,
         }
     }
 
-    pub(super) fn mean_line(&self) -> u64 {
-        self.mean_line
+    /// The numbers of the worker at this position, which has so many tokens to compute.
+    pub(super) fn row(&self, at: usize, uncached_tokens: u64) -> Row {
+        Row {
+            at,
+            // Exact: see `Numbers`.
+            line: self.field.lines[at] as u64,
+            uncached_tokens: uncached_tokens.min(MOST_TOKENS),
+            speed: clipped_speed(self.scene.fleet.speed(at)),
+            is_home: self.field.home == Some(at),
+        }
+    }
+
+    /// What the home's bonus leaves of its score, part of one.
+    pub(super) fn kept(&self) -> f64 {
+        self.kept as f64 / MILLIONTHS as f64
     }
 
     /// `price_worker * L + price_fleet * Lbar`, thousandths.
     fn lines(&self, row: &Row) -> u64 {
-        self.price_worker * row.line + self.fleet
+        self.price_worker * row.line + self.price_fleet
     }
 
     /// What a token of prefill costs everybody else there, thousandths.
@@ -79,7 +96,7 @@ impl Terms {
         } else {
             product(cost, self.vref.into(), row.speed.into())
         };
-        if self.home == Some(row.at()) { self.with_bonus(score) } else { score }
+        if row.is_home { self.with_bonus(score) } else { score }
     }
 
     /// In two parts, so that no product is larger than the score.
@@ -88,50 +105,16 @@ impl Terms {
         score / one * kept + score % one * kept / one
     }
 
-    /// Must their scores be equal?
-    pub(super) fn are_alike(&self, one: &Row, other: &Row) -> bool {
-        one.line == other.line
-            && one.uncached_tokens == other.uncached_tokens
-            && one.speed == other.speed
-            && (self.home == Some(one.at())) == (self.home == Some(other.at()))
-    }
-
     pub(super) fn cost(&self, row: &Row) -> Cost {
+        let (request, lane) = (self.scene.request, &self.scene.fleet.lanes()[row.at]);
         Cost {
-            at: row.at(),
+            at: row.at,
             line: row.line,
             uncached_tokens: row.uncached_tokens,
             price: self.price(row),
             score: self.score(row),
-            has_room: row.has_room,
+            has_room: lane.has_room(request.now, request.input_tokens()),
         }
-    }
-
-    /// The score in floating point and without rounding down: never compared with another, but
-    /// [`Terms::above`] it no exact one lies, and none below [`Terms::below`] it.
-    #[inline]
-    pub(super) fn rough(&self, row: &Row) -> f64 {
-        let (line, uncached) = (row.line as f64, row.uncached_tokens as f64);
-        let price = self.lines(row) as f64 * uncached / self.per as f64;
-        let mut rough = line + uncached + price;
-        if row.speed != self.vref {
-            rough *= f64::from(self.vref) / f64::from(row.speed);
-        }
-        if self.home == Some(row.at()) {
-            rough *= self.kept as f64 / MILLIONTHS as f64;
-        }
-        rough
-    }
-
-    /// The exact score of a row of this rough one is at most this.
-    pub(super) fn above(&self, rough: f64) -> f64 {
-        rough * (1.0 + ROUGHNESS)
-    }
-
-    /// The exact score of a row of this rough one is at least this.
-    #[inline]
-    pub(super) fn below(&self, rough: f64) -> f64 {
-        rough * (1.0 - ROUGHNESS) - self.slack
     }
 }
 

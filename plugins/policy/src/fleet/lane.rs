@@ -25,17 +25,6 @@ pub(crate) struct Lane {
     can_prefill: bool,
 }
 
-/// A lane read once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LaneNow {
-    /// `L`, tokens.
-    pub(crate) line: u64,
-    /// Requests of this edge without a first byte.
-    pub(crate) requests: u64,
-    /// Does the worker pass hard admission?
-    pub(crate) has_room: bool,
-}
-
 impl Lane {
     pub(super) fn new(worker: &Worker, vref: Option<NonZeroU64>, snap: SpeedSnap) -> Self {
         let report = worker.report.as_ref();
@@ -50,8 +39,14 @@ impl Lane {
         }
     }
 
+    #[inline]
     pub(crate) fn speed(&self) -> Option<NonZeroU64> {
         self.speed
+    }
+
+    pub(super) fn ratio(&self, vref: Option<NonZeroU64>) -> f64 {
+        let clipped = |speed: Option<NonZeroU64>| clipped_speed(speed.map(NonZeroU64::get));
+        f64::from(clipped(vref)) / f64::from(clipped(self.speed))
     }
 
     /// Able to prefill and routable now.
@@ -60,21 +55,23 @@ impl Lane {
         self.can_prefill && self.live.is_routable()
     }
 
+    /// `L`, tokens.
     #[inline]
-    pub(super) fn line(&self, now: Millis, mean_uncached_tokens: u64) -> u64 {
+    pub(crate) fn line(&self, now: Millis, mean_uncached_tokens: u64) -> u64 {
         let work = (now < self.fresh_until).then_some(&self.work);
         let speed = self.speed.map(NonZeroU64::get);
         self.live.ledger.line(now, speed, work, mean_uncached_tokens)
     }
 
-    /// The worker as it stands before a prompt of so many tokens.
+    /// Does it pass hard admission with a prompt of so many tokens?
     #[inline]
-    pub(crate) fn now(&self, now: Millis, mean_uncached: u64, input_tokens: u64) -> LaneNow {
-        LaneNow {
-            line: self.line(now, mean_uncached),
-            requests: self.live.ledger.outstanding().requests,
-            has_room: self.fresh_until <= now || input_tokens < self.room,
-        }
+    pub(crate) fn has_room(&self, now: Millis, input_tokens: u64) -> bool {
+        input_tokens < self.room || self.fresh_until <= now
+    }
+
+    /// Requests of this edge there without a first byte.
+    pub(crate) fn requests(&self) -> u64 {
+        self.live.ledger.outstanding().requests
     }
 }
 
@@ -86,6 +83,12 @@ fn room(report: &Report) -> u64 {
         return 0;
     }
     (native.max_total_tokens - native.total_tokens).saturating_add(1)
+}
+
+/// A speed as it is divided by: 2^32 tokens per second and more are alike, and so are all workers
+/// of a fleet without a known speed.
+pub(crate) fn clipped_speed(speed: Option<u64>) -> u32 {
+    speed.map_or(1, |speed| u32::try_from(speed).unwrap_or(u32::MAX))
 }
 
 fn effective_speed(
