@@ -54,7 +54,9 @@ pub(crate) fn place(scene: Scene<'_>, rules: &CostRules, detail: Detail) -> Opti
         },
     };
     let choice = Choice { at: row.at, reason, cache: cache_decision(reason) };
-    Some(scene.decision(choice, Trace { cost: Some(cost), ..Trace::default() }))
+    let best_rejected_blocks = if reason == Reason::Diverted { field.deepest } else { 0 };
+    let trace = Trace { best_rejected_blocks, cost: Some(cost), ..Trace::default() };
+    Some(scene.decision(choice, trace))
 }
 
 fn reason(field: &Field, chosen: &Row) -> Reason {

@@ -201,7 +201,7 @@ pub struct Trace {
     pub considered: SmallVec<[Considered; 32]>,
     /// Candidates the gate rejected.
     pub gate_rejected: u32,
-    /// Deepest match among them, blocks.
+    /// Deepest match among them, blocks; under cost selection of all owners, if diverted.
     pub best_rejected_blocks: u32,
     /// Limit set, fleet not empty, every fleet worker gate-rejected.
     pub fleet_all_queued: bool,
@@ -223,7 +223,7 @@ pub struct Trace {
     pub gate_inert: bool,
     /// Routed off every owner while all queued.
     pub affinity_lost: bool,
-    /// What it was chosen by under cost selection; the rungs' fields are empty then.
+    /// What it was chosen by under cost selection; the rungs' own fields are empty then.
     pub cost: Option<CostTrace>,
 }
 
