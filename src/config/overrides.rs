@@ -57,7 +57,7 @@ pub const POLICY_SETTINGS: &[PolicySetting] = &[
     setting("price_worker", "P", "Cost: price of a worker's own line [4]"),
     setting("price_fleet", "P", "Cost: price of the fleet's mean line [2]"),
     setting("tie_percent", "N", "Cost: scores this near the least tie [2]"),
-    setting("speed_snap", "F", "Cost: measured speeds this near the fleet's are the fleet's [2]"),
+    setting("speed_snap", "F", "Cost: a measured speed this near the fleet's is it [2]"),
     setting("home_bonus", "R", "Cost: off the score of a cold prompt's home [0.2]"),
     setting("home_bonus_foreign", "R", "Cost: the same, times other edges' share [0.5]"),
     setting("affinity_headers", "A,B", "Request headers that replace the home key"),

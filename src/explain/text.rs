@@ -82,6 +82,10 @@ impl Explanation {
         let mut costs: Vec<&CostView> = self.costs.iter().collect();
         costs.sort_by_key(|cost| (!self.is_winner(&cost.worker), !cost.compared, cost.score));
         lines.extend(costs.iter().take(1 + MOST_OTHERS).map(|cost| cost.line()));
+        let widest = lines.iter().map(|cells| cells[4].len()).max().unwrap_or(0);
+        for cells in &mut lines {
+            cells[4] = format!("{:>widest$}", cells[4]);
+        }
         let hidden = costs.len().saturating_sub(1 + MOST_OTHERS) as u64;
         if 0 < hidden {
             let mut rest = Line::default();
