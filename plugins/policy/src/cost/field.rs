@@ -38,10 +38,13 @@ impl Field {
     pub(super) fn look(scene: Scene<'_>, prompt: &Prompt<'_>) -> Option<Self> {
         let (request, lanes) = (scene.request, scene.fleet.lanes());
         let (now, mean) = (request.now, request.mean_uncached());
+        // Seldom anybody is, and then few.
+        let is_anybody_excluded = !request.excluded.is_empty();
+        let is_excluded = |slot| is_anybody_excluded && request.excluded.contains(slot);
         let mut lines = Numbers::from_elem(f64::INFINITY, lanes.len());
         let (mut sum, mut members, mut full) = (0, 0_u64, 0_u64);
         for (lane, place) in lanes.iter().zip(&mut lines) {
-            if !lane.is_open() || request.excluded.contains(&lane.slot) {
+            if !lane.is_open() || is_excluded(&lane.slot) {
                 continue;
             }
             let line = lane.line(now, mean).min(MOST_TOKENS);

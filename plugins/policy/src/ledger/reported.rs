@@ -7,7 +7,7 @@ use crate::fleet::Report;
 pub struct ReportedWork {
     /// Beyond what this edge had outstanding, uncached tokens.
     foreign_tokens: u64,
-    /// The same in requests, where the report has no tokens; zero otherwise.
+    /// The same in requests, where the report has no tokens; one of the two is zero.
     foreign_requests: u64,
     /// Uncached tokens in the queue, whoever sent them; `u64::MAX` = unknown, which bounds nothing.
     waiting_uncached_tokens: u64,
@@ -30,8 +30,11 @@ impl ReportedWork {
     /// Work that is not this edge's, tokens; a request of unknown length is a mean one.
     #[inline]
     pub(super) fn foreign(&self, mean_uncached_tokens: u64) -> u64 {
-        self.foreign_tokens
-            .saturating_add(self.foreign_requests.saturating_mul(mean_uncached_tokens))
+        // A branch that is always the same is cheaper than a product that is always zero.
+        if self.foreign_requests == 0 {
+            return self.foreign_tokens;
+        }
+        self.foreign_requests.saturating_mul(mean_uncached_tokens)
     }
 
     /// Uncached tokens in the queue, if the report says.
