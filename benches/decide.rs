@@ -2,16 +2,20 @@
 //!
 //! `tournament`: owners are free; `pin`: everybody queues, the whole fleet is evidence; `cold`: nobody
 //! owns the prompt, every line is looked at; `shared`: everybody owns it; `least_load`: the policy of
-//! two choices.
+//! two choices. Under cost selection every line is looked at always: `cost_owned`; `cost_shared`;
+//! `cost_cold`: the home is looked for, too; `cost_idle`: everybody ties; `cost_speeds`: no two
+//! workers report the same speed.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
-use tidegate_policy::fleet::{Fleet, Live, Millis, Report, Role, Slot, Worker};
+use tidegate_policy::fleet::{
+    Fleet, ForeignShare, Live, Millis, Report, Role, Slot, Speed, SpeedSource, Worker,
+};
 use tidegate_policy::ledger::Streaming;
 use tidegate_policy::request::{Holder, Holding, Holdings, Prompt, Request, holdings};
-use tidegate_policy::rules::Rules;
+use tidegate_policy::rules::{CostRules, Rules, Selection};
 use tidegate_policy::{decide, least_load};
 
 const NOW: Millis = Millis(1_000);
@@ -20,9 +24,14 @@ const OWNERS: u16 = 8;
 const TOKENS: u64 = 12_000;
 const BLOCKS: u32 = 96;
 
-fn worker(slot: u16, waiting: u64) -> Worker {
+fn routable() -> Arc<Live> {
     let live = Live::default();
     live.set_routable(true);
+    Arc::new(live)
+}
+
+fn worker(slot: u16, waiting: u64) -> Worker {
+    let live = routable();
     let mark = live.ledger.mark();
     live.ledger.report_published(&mark);
     for tokens in 0..u64::from(slot % 3) {
@@ -39,6 +48,7 @@ fn worker(slot: u16, waiting: u64) -> Worker {
         waiting_uncached_tokens: Some(waiting * 4_000 + u64::from(slot % 7)),
         estimated_prefill_queue_ms: None,
         own_then: mark.outstanding,
+        own_in_flight: 0,
     };
     Worker {
         id: format!("worker-{slot:04}").as_str().into(),
@@ -48,7 +58,7 @@ fn worker(slot: u16, waiting: u64) -> Worker {
         ranks: 1,
         report: Some(report),
         speed: None,
-        live: Arc::new(live),
+        live,
     }
 }
 
@@ -68,7 +78,7 @@ fn owned(fleet: &Fleet, size: u16, owners: u16) -> Holdings {
 }
 
 fn request(holdings: &[Holding]) -> Request<'_> {
-    let prompt = Prompt { input_tokens: TOKENS, holdings, home: 0x5eed };
+    let prompt = Prompt { input_tokens: TOKENS, holdings, home: 0x5eed, home_blocks: Some(8) };
     Request {
         now: NOW,
         prompt: Some(prompt),
@@ -76,6 +86,7 @@ fn request(holdings: &[Holding]) -> Request<'_> {
         dice: 7,
         turn: 7,
         mean_uncached_tokens: 4_000,
+        foreign_share: ForeignShare::default(),
     }
 }
 
@@ -107,6 +118,47 @@ fn ladder(criterion: &mut Criterion) {
     }
 }
 
+/// The same workers with lines of all lengths, as by so many requests of this edge.
+fn busy(size: u16, speed: impl Fn(u16) -> u64) -> Fleet {
+    let worker = |slot: u16| {
+        let worker = worker(slot, 2);
+        let tokens = u64::from(slot) * 7_919 % 40_000;
+        let _outstanding = worker.live.ledger.dispatch(tokens, Streaming::Streamed, NOW);
+        let tokens_per_second = speed(slot);
+        let speed = Speed { tokens_per_second, source: SpeedSource::Reported };
+        Worker { speed: Some(speed), ..worker }
+    };
+    Fleet::new(1, (0..size).map(worker).collect())
+}
+
+fn idle(size: u16) -> Fleet {
+    let worker = |slot| Worker { live: routable(), ..worker(slot, 0) };
+    Fleet::new(1, (0..size).map(worker).collect())
+}
+
+fn cost(criterion: &mut Criterion) {
+    let rules = Rules { selection: Selection::Cost(CostRules::default()), ..Rules::default() };
+    let alike: fn(u16) -> Fleet = |size| busy(size, |_| 8_000);
+    let unlike: fn(u16) -> Fleet = |size| busy(size, |slot| 8_000 + u64::from(slot));
+    for (name, fleet, owners) in [
+        ("cost_owned", alike, Some(OWNERS)),
+        ("cost_shared", alike, None),
+        ("cost_cold", alike, Some(0)),
+        ("cost_idle", idle as fn(u16) -> Fleet, Some(0)),
+        ("cost_speeds", unlike, Some(OWNERS)),
+    ] {
+        let mut group = criterion.benchmark_group(name);
+        for size in SIZES {
+            let fleet = fleet(size);
+            let held = owned(&fleet, size, owners.unwrap_or(size));
+            group.bench_function(BenchmarkId::from_parameter(size), |bencher| {
+                bencher.iter(|| decide(&fleet, black_box(&request(&held)), &rules));
+            });
+        }
+        group.finish();
+    }
+}
+
 fn policies(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("least_load");
     for size in SIZES {
@@ -118,5 +170,5 @@ fn policies(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, ladder, policies);
+criterion_group!(benches, ladder, cost, policies);
 criterion_main!(benches);

@@ -55,7 +55,15 @@ fn whole(count: u16) -> Vec<Node> {
 }
 
 fn request() -> Request<'static> {
-    Request { now: NOW, prompt: None, excluded: &[], dice: 7, turn: 7, mean_uncached_tokens: 0 }
+    Request {
+        now: NOW,
+        prompt: None,
+        excluded: &[],
+        dice: 7,
+        turn: 7,
+        mean_uncached_tokens: 0,
+        foreign_share: tidegate_policy::fleet::ForeignShare::default(),
+    }
 }
 
 /// Routes of which every candidate is measured, but for those in `unproven`.

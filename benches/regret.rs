@@ -264,6 +264,7 @@ impl World {
             dice: 0,
             turn: 0,
             mean_uncached_tokens: 0,
+            foreign_share: tidegate_policy::fleet::ForeignShare::default(),
         };
         let selection = self.routes.choose(fleet, &request, &self.settings, draws)?;
         let nodes = selection.hops.iter().map(|hop| usize::from(hop.slot.0)).collect();

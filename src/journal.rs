@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tidegate_policy::decision::{Considered, Decision};
+use tidegate_policy::decision::{Considered, CostTrace, Decision};
 use tidegate_policy::fleet::Fleet;
 
 /// The log target of the access log.
@@ -123,6 +123,23 @@ pub struct Rungs {
     pub gate_inert: bool,
     /// How a cache-aware decision is counted.
     pub cache_decision: Option<&'static str>,
+    /// What the chosen worker costs, under cost selection.
+    pub cost: Option<CostRow>,
+}
+
+/// The chosen worker's cost, tokens.
+#[derive(Clone, Debug, Serialize)]
+pub struct CostRow {
+    /// Uncached tokens ahead of it there.
+    pub line: u64,
+    /// The fleet's mean line.
+    pub mean_line: u64,
+    /// What its prefill costs everybody else.
+    pub price: u64,
+    /// What was compared.
+    pub score: u64,
+    /// Tokens to compute beyond the fewest anywhere.
+    pub diverted_tokens: u64,
 }
 
 /// One candidate.
@@ -159,6 +176,21 @@ impl Rungs {
             guard_overrides: trace.guard_overrides,
             gate_inert: trace.gate_inert,
             cache_decision: decision.cache.map(|cache| cache.as_str()),
+            cost: trace.cost.as_ref().map(CostRow::new),
+        }
+    }
+}
+
+impl CostRow {
+    fn new(cost: &CostTrace) -> Self {
+        // JSON numbers end at 64 bits.
+        let clipped = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+        Self {
+            line: cost.chosen.line,
+            mean_line: cost.mean_line,
+            price: clipped(cost.chosen.price),
+            score: clipped(cost.chosen.score),
+            diverted_tokens: cost.diverted_tokens,
         }
     }
 }

@@ -76,6 +76,7 @@ pub struct Query {
     /// Who holds how much of it, as of the last decision.
     pub holders: Vec<Holder>,
     home: u64,
+    home_blocks: Option<u32>,
 }
 
 impl Query {
@@ -91,6 +92,9 @@ impl Query {
             Some(value) => Root::new(&fleet.config.name).extra_key(value).key().0,
             None => keys.at_bytes(home_bytes(fleet)).map_or(0, |key| key.0),
         };
+        // Whoever names a home means it for a short prompt too.
+        let all = || affinity.and_then(|_| u32::try_from(keys.keys().len()).ok());
+        let home_blocks = keys.blocks_to(home_bytes(fleet)).or_else(all);
         Some(Self {
             input_tokens: exact_tokens
                 .unwrap_or_else(|| fleet.bytes_per_token.tokens(keys.bytes())),
@@ -98,6 +102,7 @@ impl Query {
             holders: Vec::new(),
             keys,
             home,
+            home_blocks,
         })
     }
 
@@ -113,10 +118,7 @@ impl Query {
 /// prefix's home, differently at each edge; so this one counts four bytes a token, always.
 fn home_bytes(fleet: &ModelFleet) -> u64 {
     const BYTES_PER_TOKEN: u64 = 4;
-    let tokens = match &fleet.config.policy {
-        Policy::CacheAware(rules) => rules.min_matched_tokens,
-        Policy::LeastLoad { .. } | Policy::RoundRobin => None,
-    };
+    let tokens = fleet.config.policy.cache_aware().and_then(|rules| rules.min_matched_tokens);
     tokens.unwrap_or(0).saturating_mul(BYTES_PER_TOKEN)
 }
 
@@ -136,6 +138,7 @@ pub struct Look {
 struct Prompted {
     input_tokens: u64,
     home: u64,
+    home_blocks: Option<u32>,
     holdings: Holdings,
 }
 
@@ -148,7 +151,12 @@ impl Look {
             model.index.holders(query.keys.keys(), &mut query.holders);
             let blocks = query.blocks();
             let holdings = holdings(&fleet, &query.holders, query.input_tokens, blocks);
-            Prompted { input_tokens: query.input_tokens, home: query.home, holdings }
+            Prompted {
+                input_tokens: query.input_tokens,
+                home: query.home,
+                home_blocks: query.home_blocks,
+                holdings,
+            }
         });
         Self {
             fleet,
@@ -166,11 +174,13 @@ impl Look {
             input_tokens: prompt.input_tokens,
             holdings: &prompt.holdings,
             home: prompt.home,
+            home_blocks: prompt.home_blocks,
         });
         Request {
             now: self.now,
             prompt,
             mean_uncached_tokens: self.mean_uncached_tokens,
+            foreign_share: self.fleet.foreign_share(self.now),
             excluded,
             dice: self.dice,
             turn: self.turn,
@@ -184,6 +194,14 @@ pub fn ask(policy: &Policy, fleet: &Fleet, request: &Request<'_>) -> Option<Deci
         Policy::CacheAware(rules) => tidegate_policy::decide(fleet, request, rules),
         Policy::LeastLoad { choices } => tidegate_policy::least_load(fleet, request, *choices),
         Policy::RoundRobin => tidegate_policy::round_robin(fleet, request),
+    }
+}
+
+/// The same with every worker's cost, for whoever explains the decision.
+pub fn ask_in_detail(policy: &Policy, fleet: &Fleet, request: &Request<'_>) -> Option<Decision> {
+    match policy {
+        Policy::CacheAware(rules) => tidegate_policy::decide_in_detail(fleet, request, rules),
+        Policy::LeastLoad { .. } | Policy::RoundRobin => ask(policy, fleet, request),
     }
 }
 

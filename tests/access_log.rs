@@ -69,7 +69,7 @@ async fn a_request_is_one_line_with_every_field_and_no_text_of_the_prompt() {
         ("model", "m"),
         ("path", CHAT),
         ("outcome", "ok"),
-        ("decision", "least_load"),
+        ("decision", "least_cost"),
         ("worker", "w0"),
     ] {
         assert_eq!(line[field], value, "{field}");

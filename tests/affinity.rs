@@ -94,7 +94,7 @@ fn prompt(seed: &str) -> Value {
 }
 
 fn is_hit(owner: &str) -> (String, String) {
-    (owner.to_owned(), "cache_candidate".to_owned())
+    (owner.to_owned(), "owner".to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ use tidegate::config::{
     Config, ConfigError, ConfigErrors, Overrides, POLICY_SETTINGS, Policy, PolicySetting,
     QuickStart, WorkerHost,
 };
-use tidegate_policy::rules::Rules;
+use tidegate_policy::rules::{CostRules, Rules, Selection};
 
 fn read_with(text: &str, overrides: &Overrides) -> Result<Config, ConfigErrors> {
     Config::from_yaml(text, Path::new(""), overrides)
@@ -86,7 +86,8 @@ fn an_almost_empty_file_has_the_documented_defaults() {
     assert_eq!((config.index.block_bytes, config.index.max_entries), (512, 4_000_000));
     assert_eq!(config.dns_interval, Duration::from_secs(5));
     let model = &config.models[0];
-    assert_eq!(rules(&config), Rules::default());
+    let selection = Selection::Cost(CostRules::default());
+    assert_eq!(rules(&config), Rules { selection, ..Rules::default() });
     assert_eq!(model.load_reports.interval, Duration::from_millis(500));
     assert_eq!(model.load_reports.timeout, Duration::from_millis(400));
     assert_eq!(model.load_reports.max_age, Duration::from_secs(2));
@@ -288,23 +289,64 @@ fn each_rule_has_its_message() {
         (ladder("min_match_ratio: 1.1"), "cache_aware.min_match_ratio", "from 0 to 1"),
         (ladder("candidate_ratio: -0.1"), "cache_aware.candidate_ratio", "from 0 to 1"),
         (ladder("candidate_max_workers: 33"), "cache_aware.candidate_max_workers", "1 to 32"),
-        (ladder("candidate_max_workers: 4"), "cache_aware.candidate_min_workers", "(4)"),
+        (
+            ladder("selection: ladder, candidate_max_workers: 4"),
+            "cache_aware.candidate_min_workers",
+            "(4)",
+        ),
         (ladder("pressure_rel: 1"), "cache_aware.pressure_rel", "above 1"),
         (ladder("pressure_rel: .inf"), "cache_aware.pressure_rel", "above 1"),
         (ladder("pressure_rel: .nan"), "cache_aware.pressure_rel", "above 1"),
-        (ladder("selection: cost"), "cache_aware.selection", "not available in this version"),
-        (ladder("price_worker: 4"), "cache_aware.price_worker", "not available in this version"),
-        (ladder("pin_order: locality"), "cache_aware.pin_order", "saturation_queue_floor"),
-        (ladder("pin_max_queue: 9"), "cache_aware.pin_max_queue", "saturation_queue_floor"),
+        (ladder("selection: best"), "cache_aware.selection", "ladder, cost"),
+        (ladder("price_worker: 65"), "cache_aware.price_worker", "from 0 to 64"),
+        (ladder("price_worker: 0"), "cache_aware.price_worker", "above 0 if `price_fleet` is"),
+        (ladder("price_fleet: -1"), "cache_aware.price_fleet", "from 0 to 64"),
+        (ladder("tie_percent: 21"), "cache_aware.tie_percent", "from 0 to 20"),
+        (ladder("speed_snap: 0.9"), "cache_aware.speed_snap", "from 1"),
+        (ladder("home_bonus: 1"), "cache_aware.home_bonus", "below 1"),
+        (
+            ladder("home_bonus: 0.5, home_bonus_foreign: 0.5"),
+            "cache_aware.home_bonus_foreign",
+            "below 1 together with `home_bonus`",
+        ),
+        (
+            ladder("selection: cost, worker_queue_limit: 8"),
+            "cache_aware.worker_queue_limit",
+            "belongs to `selection: ladder`",
+        ),
+        (
+            ladder("switch_margin_tokens: 0"),
+            "cache_aware.switch_margin_tokens",
+            "belongs to `selection: ladder`",
+        ),
+        (
+            ladder("worker_queue_limit: 8, price_worker: 4"),
+            "cache_aware.price_worker",
+            "belongs to `selection: cost`",
+        ),
+        (
+            ladder("selection: ladder, pin_order: locality"),
+            "cache_aware.pin_order",
+            "saturation_queue_floor",
+        ),
+        (
+            ladder("selection: ladder, pin_max_queue: 9"),
+            "cache_aware.pin_max_queue",
+            "saturation_queue_floor",
+        ),
         (
             ladder("worker_queue_limit: 8, saturation_queue_floor: 1, pin_max_queue: 7"),
             "cache_aware.pin_max_queue",
             "at least `worker_queue_limit` (8)",
         ),
-        (ladder("scale_with_dp: true"), "cache_aware.scale_with_dp", "`worker_queue_limit`"),
+        (
+            ladder("selection: ladder, scale_with_dp: true"),
+            "cache_aware.scale_with_dp",
+            "`worker_queue_limit`",
+        ),
         (ladder("scale_with_dp: 1"), "cache_aware.scale_with_dp", "true or false"),
         (
-            ladder("pressure_guard: false, pressure_abs_ms: 5"),
+            ladder("selection: ladder, pressure_guard: false, pressure_abs_ms: 5"),
             "cache_aware.pressure_abs_ms",
             "does nothing with `pressure_guard: false`",
         ),
@@ -703,11 +745,14 @@ fn a_flag_wins_over_a_variable_over_the_file_over_the_default() {
     assert_eq!(limit(&file, &variable), Some(4));
     assert_eq!(limit(&file, &flag), Some(2));
     assert_eq!(limit(&file, &flag.with_flag(setting("worker_queue_limit"), "null")), None);
+    let cost = Overrides::default().with_flag(setting("selection"), "cost");
+    let errors = read_with(&file, &cost).unwrap_err();
+    assert!(errors.to_string().contains("worker_queue_limit"), "{errors}");
 }
 
 #[test]
 fn every_policy_setting_can_be_given_outside_the_file() {
-    let file = ladder("worker_queue_limit: 8, saturation_queue_floor: 1");
+    let gate = ladder("worker_queue_limit: 8, saturation_queue_floor: 1");
     for (key, value) in [
         ("policy", "cache_aware"),
         ("selection", "ladder"),
@@ -729,8 +774,16 @@ fn every_policy_setting_can_be_given_outside_the_file() {
         ("pin_max_queue", "10"),
         ("dispatch_correction", "false"),
         ("scale_with_dp", "true"),
+        ("price_worker", "2.5"),
+        ("price_fleet", "0"),
+        ("tie_percent", "0"),
+        ("speed_snap", "1.5"),
+        ("home_bonus", "0"),
+        ("home_bonus_foreign", "0.1"),
         ("affinity_headers", "x-session, x-user"),
     ] {
+        let of_cost = Selection::COST_KEYS.contains(&key);
+        let file = if of_cost { ladder("selection: cost") } else { gate.clone() };
         let overrides = Overrides::default().with_flag(setting(key), value);
         let config = read_with(&file, &overrides).unwrap_or_else(|e| panic!("{key}: {e}"));
         let same = config.masked() == good(&file).masked();
@@ -740,7 +793,7 @@ fn every_policy_setting_can_be_given_outside_the_file() {
         let flag = format!("--{}", setting(key).flag());
         assert!(errors.iter().any(|error| error.path == flag), "{key}: {errors}");
     }
-    assert_eq!(POLICY_SETTINGS.len(), 21, "extend the table above");
+    assert_eq!(POLICY_SETTINGS.len(), 27, "extend the table above");
 }
 
 #[test]
@@ -855,6 +908,7 @@ fn the_references_values_are_the_defaults() {
 tidegate:
   models:
     - {name: qwen3-32b, aliases: [default], workers: [{id: w0, url: 'http://10.0.0.10:30000'}]}
+    - {name: qwen3-8b, cache_aware: {selection: ladder}, workers: [{id: q0, url: 'http://10.0.0.30:30000'}]}
     - {name: reranker, policy: least_load, workers: [{id: r0, url: 'http://10.0.0.20:30000'}]}
 ",
     );

@@ -13,6 +13,7 @@ use support::engine::{Engine, Reply};
 
 const VECTORS: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/policy/testdata/cache_aware.json");
+const COST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/policy/testdata/cost.json");
 
 fn explain(args: &[&str]) -> Output {
     explain_from("", args)
@@ -33,7 +34,11 @@ fn explain_from(stdin: &str, args: &[&str]) -> Output {
 }
 
 fn vectors() -> Vec<Value> {
-    serde_json::from_slice(&std::fs::read(VECTORS).unwrap()).unwrap()
+    vectors_of(VECTORS)
+}
+
+fn vectors_of(file: &str) -> Vec<Value> {
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
 }
 
 /// `worker_in` and the reason `fallback` stand for several answers; the rest is exact.
@@ -49,11 +54,16 @@ fn agrees(key: &str, expected: &Value, said: &Value) -> bool {
 
 #[test]
 fn every_vector_comes_out_as_expected() {
-    let output = explain(&["--scenario", VECTORS, "--json"]);
+    assert_all_agree(VECTORS);
+    assert_all_agree(COST);
+}
+
+fn assert_all_agree(file: &str) {
+    let output = explain(&["--scenario", file, "--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let said: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let vectors = vectors();
+    let vectors = vectors_of(file);
     assert_eq!(said.len(), vectors.len());
     for (vector, said) in vectors.iter().zip(&said) {
         assert_eq!(said["name"], vector["name"]);

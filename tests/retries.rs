@@ -377,7 +377,7 @@ async fn a_worker_that_comes_back_after_refusing_owns_nothing() {
         answer.header("x-tidegate-decision").map(str::to_owned)
     };
     assert_eq!(reason().await.as_deref(), Some("home"));
-    assert_eq!(reason().await.as_deref(), Some("cache_candidate"));
+    assert_eq!(reason().await.as_deref(), Some("owner"));
     assert!(0 < owned_blocks(&edge).await);
     drop(engine);
     until("a refused connection", || async {
@@ -388,7 +388,7 @@ async fn a_worker_that_comes_back_after_refusing_owns_nothing() {
     assert_eq!(owned_blocks(&edge).await, 0);
     let _engine = Engine::at(&address).await;
     assert_eq!(reason().await.as_deref(), Some("home"));
-    assert_eq!(reason().await.as_deref(), Some("cache_candidate"));
+    assert_eq!(reason().await.as_deref(), Some("owner"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

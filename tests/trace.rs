@@ -76,7 +76,7 @@ async fn owners_are_found_and_a_burst_does_not_scatter_them() {
     let burst = with_burst(requests(), 120, 60, 6);
     let (rotated, affine) = tokio::join!(
         run("round robin", "policy: round_robin", &calm),
-        run("pure affinity", "cache_aware: {min_matched_tokens: 1024}", &calm),
+        run("pure affinity", "cache_aware: {selection: ladder}", &calm),
     );
     let (pinned, burst) = tokio::join!(
         run("gate and pin", PIN, &calm),

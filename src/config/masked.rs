@@ -9,7 +9,7 @@ use super::{
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;
-use tidegate_policy::rules::Rules;
+use tidegate_policy::rules::{Rules, Selection};
 
 const MASK: &str = "***";
 
@@ -115,6 +115,23 @@ fn discovery(of: &Discovery) -> Value {
 }
 
 fn rules(rules: &Rules, affinity_headers: &[String]) -> Value {
+    match &rules.selection {
+        Selection::Ladder => ladder(rules, affinity_headers),
+        Selection::Cost(cost) => json!({
+            "selection": "cost",
+            "min_matched_tokens": rules.min_matched_tokens,
+            "price_worker": cost.price_worker.get(),
+            "price_fleet": cost.price_fleet.get(),
+            "tie_percent": cost.tie_percent.get(),
+            "speed_snap": cost.speed_snap.get(),
+            "home_bonus": cost.home_bonus.get(),
+            "home_bonus_foreign": cost.home_bonus_foreign.get(),
+            "affinity_headers": affinity_headers,
+        }),
+    }
+}
+
+fn ladder(rules: &Rules, affinity_headers: &[String]) -> Value {
     json!({
         "selection": "ladder",
         "worker_queue_limit": rules.worker_queue_limit,

@@ -39,7 +39,7 @@ pub struct Model {
 /// Who is chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Policy {
-    /// Prefix owners, gate, pin.
+    /// Prefix owners: by the ladder of gate and pin, or by cost.
     CacheAware(Rules),
     /// The least pressured; of `choices` drawn at random, if set.
     LeastLoad {
@@ -51,6 +51,14 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// The settings of a cache-aware policy.
+    pub fn cache_aware(&self) -> Option<&Rules> {
+        match self {
+            Self::CacheAware(rules) => Some(rules),
+            Self::LeastLoad { .. } | Self::RoundRobin => None,
+        }
+    }
+
     /// The label.
     pub fn as_str(&self) -> &'static str {
         match self {

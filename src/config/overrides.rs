@@ -35,7 +35,7 @@ const fn setting(key: &'static str, value: &'static str, help: &'static str) -> 
 /// All of them: `policy`, then the keys of `cache_aware`.
 pub const POLICY_SETTINGS: &[PolicySetting] = &[
     setting("policy", "P", "cache_aware (default), least_load or round_robin"),
-    setting("selection", "S", "ladder"),
+    setting("selection", "S", "ladder or cost [ladder with a gate, else cost]"),
     setting("worker_queue_limit", "N", "A worker with N waiting requests is gated"),
     setting("saturation_queue_floor", "N", "Pin to an owner when no fresh queue is below N"),
     setting("min_matched_tokens", "N", "Least matched tokens of an owner [1024; null: off]"),
@@ -54,6 +54,12 @@ pub const POLICY_SETTINGS: &[PolicySetting] = &[
     setting("pin_max_queue", "N", "Pin to no owner with a longer queue"),
     setting("dispatch_correction", "B", "Add what was sent after the report [true]"),
     setting("scale_with_dp", "B", "Limit and floor per data-parallel rank [false]"),
+    setting("price_worker", "P", "Cost: price of a worker's own line [4]"),
+    setting("price_fleet", "P", "Cost: price of the fleet's mean line [2]"),
+    setting("tie_percent", "N", "Cost: scores this near the least tie [2]"),
+    setting("speed_snap", "F", "Cost: a measured speed this near the fleet's is it [2]"),
+    setting("home_bonus", "R", "Cost: off the score of a cold prompt's home [0.2]"),
+    setting("home_bonus_foreign", "R", "Cost: the same, times other edges' share [0.5]"),
     setting("affinity_headers", "A,B", "Request headers that replace the home key"),
 ];
 

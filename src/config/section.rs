@@ -263,10 +263,15 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Is there something other than `null` under `key`, in the file or from outside?
+    /// Is what counts under `key`, from outside or in the file, something other than `null`?
     pub(super) fn has(&self, key: &str) -> bool {
+        if self.overridden
+            && let Some((_, text)) = self.scope.outside(key)
+        {
+            return parse_scalar(&text) != Node::Null;
+        }
         let inside = |map: &Map| map.entries.iter().any(|(k, n)| k == key && *n != Node::Null);
-        self.is_overridden(key) || self.map.is_some_and(inside)
+        self.map.is_some_and(inside)
     }
 
     /// Is `key` given by a flag or variable?

@@ -6,21 +6,24 @@
 //! story cannot be about another moment. Used live by `POST /v1/explain` and offline by
 //! `tidegate explain --scenario`; the command line renders both with [`Explanation::text`].
 
+mod costs;
 mod rungs;
 mod text;
 mod verdicts;
 mod workers;
 
+pub use costs::CostView;
 pub use text::visible;
 pub use workers::{ReportAge, WorkerView};
 
 use crate::config::Policy;
 use crate::routing;
 use serde::{Deserialize, Serialize};
+use serde_json::Number;
 use tidegate_policy::decision::Decision;
 use tidegate_policy::fleet::Fleet;
 use tidegate_policy::request::Request;
-use tidegate_policy::rules::Rules;
+use tidegate_policy::rules::{Rules, Selection};
 
 /// What is to be explained.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +57,9 @@ pub struct Explanation {
     pub blocks: Option<u32>,
     /// The candidates, best first.
     pub candidates: Vec<CandidateView>,
+    /// Under cost selection: what each worker the request may go to would cost, by id.
+    #[serde(default)]
+    pub costs: Vec<CostView>,
     /// The rungs in order.
     pub rungs: Vec<Rung>,
     /// Who it is; null: nobody is routable.
@@ -70,7 +76,7 @@ pub struct Setting {
     /// As in the configuration.
     pub name: String,
     /// What it is set to.
-    pub value: Option<u64>,
+    pub value: Option<Number>,
 }
 
 /// One candidate and what became of it.
@@ -114,7 +120,7 @@ pub enum RungResult {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rung {
     /// `candidates`, `gate`, `readmission`, `admission`, `tournament`, `saturation_pin`, `fallback`;
-    /// for other policies their own name.
+    /// under cost selection `owners`, `admission`, `cost`; for other policies their own name.
     pub rung: String,
     /// What it did.
     pub result: RungResult,
@@ -153,7 +159,7 @@ pub struct WhatIf {
 impl Explanation {
     /// Decides the case and tells how; sends and books nothing.
     pub fn new(case: &Case<'_>) -> Self {
-        let decision = routing::ask(case.policy, case.fleet, &case.request);
+        let decision = routing::ask_in_detail(case.policy, case.fleet, &case.request);
         let workers = workers::views(case);
         let candidates = decision
             .as_ref()
@@ -168,6 +174,7 @@ impl Explanation {
             blocks: case.blocks,
             winner: decision.as_ref().map(|decision| winner(case.fleet, decision, &rungs)),
             what_if: what_if(case),
+            costs: decision.as_ref().map_or_else(Vec::new, |decision| costs::views(case, decision)),
             candidates,
             rungs,
             workers,
@@ -177,24 +184,27 @@ impl Explanation {
 
 /// The rules of a cache-aware policy.
 fn rules<'a>(case: &Case<'a>) -> Option<&'a Rules> {
-    match case.policy {
-        Policy::CacheAware(rules) => Some(rules),
-        Policy::LeastLoad { .. } | Policy::RoundRobin => None,
-    }
+    case.policy.cache_aware()
 }
 
 fn settings(policy: &Policy) -> Vec<Setting> {
-    let setting = |name: &str, value| Setting { name: name.to_owned(), value };
+    let setting = |name: &str, value: Option<u64>| Setting {
+        name: name.to_owned(),
+        value: value.map(Number::from),
+    };
     match policy {
-        Policy::CacheAware(rules) => vec![
-            setting("worker_queue_limit", rules.worker_queue_limit.map(|limit| limit.get())),
-            setting(
-                "saturation_queue_floor",
-                rules.saturation_queue_floor.map(|floor| floor.get()),
-            ),
-            setting("min_matched_tokens", rules.min_matched_tokens),
-            setting("switch_margin_tokens", Some(rules.switch_margin_tokens)),
-        ],
+        Policy::CacheAware(rules) => match &rules.selection {
+            Selection::Ladder => vec![
+                setting("worker_queue_limit", rules.worker_queue_limit.map(|limit| limit.get())),
+                setting(
+                    "saturation_queue_floor",
+                    rules.saturation_queue_floor.map(|floor| floor.get()),
+                ),
+                setting("min_matched_tokens", rules.min_matched_tokens),
+                setting("switch_margin_tokens", Some(rules.switch_margin_tokens)),
+            ],
+            Selection::Cost(rules) => costs::settings(rules),
+        },
         Policy::LeastLoad { choices } => {
             vec![setting("min_load_choices", choices.map(|choices| u64::from(choices.get())))]
         }

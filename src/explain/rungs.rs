@@ -2,11 +2,11 @@
 
 use super::text::{counted, grouped};
 use super::verdicts::measure;
-use super::{CandidateView, Case, Rung, RungResult, WorkerView};
+use super::{CandidateView, Case, Rung, RungResult, WorkerView, costs};
 use crate::config::Policy;
 use tidegate_policy::decision::{Decision, Reason, Trace};
 use tidegate_policy::gate;
-use tidegate_policy::rules::{PinOrder, Rules};
+use tidegate_policy::rules::{PinOrder, Rules, Selection};
 
 /// Everything a rung's sentence may need.
 struct Story<'a> {
@@ -19,7 +19,7 @@ struct Story<'a> {
 }
 
 /// What a rung did, with its sentence.
-type Told = (RungResult, String);
+pub(super) type Told = (RungResult, String);
 
 /// The rungs in order.
 pub(super) fn tell(
@@ -37,6 +37,15 @@ pub(super) fn tell(
     match case.policy {
         Policy::CacheAware(rules) => {
             let trace = &decision.trace;
+            if let Some(cost) = &trace.cost {
+                let names = ["owners", "admission", "cost"].into_iter();
+                let told = costs::rungs(case, decision, cost);
+                return names.zip(told).map(|(name, told)| rung(name, told)).collect();
+            }
+            if rules.selection != Selection::Ladder {
+                let story = Story { case, rules, decision, trace, candidates, workers };
+                return vec![rung("fallback", story.fallback())];
+            }
             ladder(&Story { case, rules, decision, trace, candidates, workers })
         }
         Policy::LeastLoad { choices } => {
@@ -232,7 +241,11 @@ impl Story<'_> {
 
     fn fallback(&self) -> Told {
         let what = match self.decision.reason {
-            Reason::CacheCandidate | Reason::SaturationPin | Reason::RoundRobin => {
+            Reason::CacheCandidate
+            | Reason::SaturationPin
+            | Reason::Owner
+            | Reason::LeastCost
+            | Reason::RoundRobin => {
                 return (RungResult::NotReached, "decided above".into());
             }
             Reason::Diverted => "away from its owners",
@@ -255,6 +268,8 @@ impl Story<'_> {
             | Reason::SaturationPin
             | Reason::Home
             | Reason::Diverted
+            | Reason::Owner
+            | Reason::LeastCost
             | Reason::RoundRobin => "ties go to the home",
         };
         format!(

@@ -88,7 +88,7 @@ fn without_a_floor_it_says_who_kept_the_owners_out() {
 
 #[test]
 fn without_a_gate_there_is_nothing_to_switch_off() {
-    let told = saturated("", "null");
+    let told = saturated(r#""selection": "ladder""#, "null");
     assert_eq!(rung(&told, "gate").result, RungResult::Off);
     assert!(told.what_if.is_empty());
 }
@@ -97,7 +97,7 @@ fn without_a_gate_there_is_nothing_to_switch_off() {
 fn an_owner_without_room_says_what_is_full() {
     let owner = |load: &str| {
         let told = explanation(&format!(
-            r#"{{"rules": {{"max_pending_prefill_tokens": 1000}}, "request": {{"input_tokens": 5000}},
+            r#"{{"rules": {{"selection": "ladder", "max_pending_prefill_tokens": 1000}}, "request": {{"input_tokens": 5000}},
             "workers": [{{"id": "w0", "load": {load}}}, {{"id": "w1", "load": null}}],
             "candidates": [{{"id": "w0", "uncached_tokens": 900, "blocks": 9}}]}}"#
         ));
@@ -214,4 +214,55 @@ fn thousands_are_set_apart() {
     assert_eq!(shown, ["0", "999", "1,000", "123,456", "1,000,000"]);
     assert_eq!(text::counted(1, "owner"), "1 owner");
     assert_eq!(text::counted(2, "owner"), "2 owners");
+}
+
+const COST: &str = include_str!("../../plugins/policy/testdata/cost.json");
+
+#[test]
+fn a_choice_by_cost_shows_both_addends_of_every_worker() {
+    let text = explanation(
+        r#"{"request": {"input_tokens": 8000, "mean_uncached_tokens": 4000},
+        "workers": [
+            {"id": "a", "ledger": {"outstanding_tokens": 60000}},
+            {"id": "b", "ledger": {"outstanding_tokens": 0}},
+            {"id": "full", "load": {"waiting": 0, "running": 8, "max_running": 8, "total_tokens": 0,
+             "max_total_tokens": 100000, "waiting_uncached_tokens": 0}}],
+        "candidates": [{"id": "a", "uncached_tokens": 500, "blocks": 10}]}"#,
+    )
+    .text();
+    let expected = "\
+model   qwen3-32b, policy cache_aware
+prompt  8,000 tokens
+rules   price_worker 4, price_fleet 2, tie_percent 2, speed_snap 2, home_bonus 0.2, home_bonus_foreign 0.5
+
+worker   ahead  to compute   price   score  what became of it
+b            0       8,000  80,000  88,000  CHOSEN
+a       60,000         500  35,000  95,500  8 % more
+full         0       8,000  80,000  88,000  no room
+
+1 owners          passed   1 worker with some of it, a holds 7,500 tokens
+2 admission       passed   1 of 3 workers without room
+3 cost            DECIDED  away from its owners: b has the least cost, 0 tokens ahead and 8,000 to compute, at a price of 80,000; the mean line is 20,000
+
+=> b  diverted (cache_worker_queued), 8,000 tokens to compute
+";
+    assert_eq!(text, expected, "\n{text}");
+}
+
+#[test]
+fn every_cost_vector_is_told_with_the_scores_it_expects() {
+    for scenario in scenario::read(COST).unwrap() {
+        let told = explained(&scenario);
+        let scores: serde_json::Map<_, _> = told
+            .costs
+            .iter()
+            .filter(|cost| cost.compared)
+            .map(|cost| (cost.worker.clone(), cost.score.into()))
+            .collect();
+        let scores = serde_json::Value::Object(scores);
+        assert_eq!(scenario.expect()["scores"], scores, "{}", scenario.name());
+        assert_eq!(told.rungs.last().unwrap().result, RungResult::Decided);
+        let chosen = told.costs.iter().filter(|cost| cost.why.starts_with("CHOSEN"));
+        assert_eq!(chosen.count(), 1, "{}", scenario.name());
+    }
 }

@@ -1,12 +1,16 @@
 //! The story for a terminal.
 
-use super::{CandidateView, Explanation, ReportAge, RungResult, WhatIf, WorkerView};
+use super::{
+    CandidateView, CostView, Explanation, ReportAge, RungResult, Setting, WhatIf, WorkerView,
+};
+use serde_json::Number;
 use std::fmt::Write;
 
 /// Workers shown that are neither candidates nor the winner.
 const MOST_OTHERS: usize = 8;
 
-/// Cells of a table's line: worker, held, to compute, queue, report, what became of it.
+/// Cells of a table's line. The ladder's: worker, held, to compute, queue, report, what became of
+/// it.
 type Line = [String; 6];
 
 impl Explanation {
@@ -14,7 +18,11 @@ impl Explanation {
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.write_head(&mut out);
-        write_table(&mut out, &self.lines());
+        if self.costs.is_empty() {
+            write_table(&mut out, &self.lines());
+        } else {
+            write_table(&mut out, &self.cost_lines());
+        }
         self.write_rungs(&mut out);
         self.write_winner(&mut out);
         visible(&out)
@@ -30,9 +38,10 @@ impl Explanation {
             Some(tokens) => line(out, format_args!("prompt  {}{blocks}", counted(tokens, "token"))),
             None => line(out, format_args!("prompt  none")),
         }
-        let set = |value: Option<u64>| value.map_or_else(|| "unset".to_owned(), grouped);
+        let shown = |value: &Number| value.as_u64().map_or_else(|| value.to_string(), grouped);
+        let set = |rule: &Setting| rule.value.as_ref().map_or_else(|| "unset".to_owned(), shown);
         let rules: Vec<String> =
-            self.rules.iter().map(|rule| format!("{} {}", rule.name, set(rule.value))).collect();
+            self.rules.iter().map(|rule| format!("{} {}", rule.name, set(rule))).collect();
         if !rules.is_empty() {
             line(out, format_args!("rules   {}", rules.join(", ")));
         }
@@ -58,6 +67,26 @@ impl Explanation {
             shown += usize::from(!is_winner);
             lines.push(worker_line(worker, is_winner));
         }
+        if 0 < hidden {
+            let mut rest = Line::default();
+            rest[0] = format!("and {}", counted(hidden, "other"));
+            lines.push(rest);
+        }
+        lines
+    }
+
+    /// Cheapest first, as many as of the ladder's.
+    fn cost_lines(&self) -> Vec<Line> {
+        let head = ["worker", "ahead", "to compute", "price", "score", "what became of it"];
+        let mut lines = vec![head.map(str::to_owned)];
+        let mut costs: Vec<&CostView> = self.costs.iter().collect();
+        costs.sort_by_key(|cost| (!self.is_winner(&cost.worker), !cost.compared, cost.score));
+        lines.extend(costs.iter().take(1 + MOST_OTHERS).map(|cost| cost.line()));
+        let widest = lines.iter().map(|cells| cells[4].len()).max().unwrap_or(0);
+        for cells in &mut lines {
+            cells[4] = format!("{:>widest$}", cells[4]);
+        }
+        let hidden = costs.len().saturating_sub(1 + MOST_OTHERS) as u64;
         if 0 < hidden {
             let mut rest = Line::default();
             rest[0] = format!("and {}", counted(hidden, "other"));

@@ -145,6 +145,7 @@ impl Reading {
             waiting_uncached_tokens: report.waiting_uncached_tokens,
             estimated_prefill_queue_ms: self.estimated_queue_ms(report),
             own_then: sent.mark.outstanding,
+            own_in_flight: sent.mark.in_flight,
         })
     }
 

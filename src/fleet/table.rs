@@ -13,6 +13,7 @@ use arc_swap::{ArcSwap, Guard};
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_policy::fleet::{self as policy, Fleet, Speed, SpeedSource};
+use tidegate_policy::rules::Rules;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Least time between two snapshots.
@@ -86,7 +87,8 @@ impl ModelFleet {
             self.tell_capacity(worker, &row, &mut passed_on);
             rows.push(row);
         }
-        self.table.current.store(Arc::new(Fleet::new(version, rows)));
+        let snap = self.config.policy.cache_aware().map(Rules::speed_snap).unwrap_or_default();
+        self.table.current.store(Arc::new(Fleet::with_speed_snap(version, rows, snap)));
         // After the swap: for a moment something sent is counted twice, rather than not at all.
         for (worker, mark) in marks {
             worker.live.ledger.report_published(&mark);

@@ -99,10 +99,10 @@ impl Default for MeanUncached {
 }
 
 impl MeanUncached {
-    /// The mean; `None` before the first request.
+    /// The mean, at least 1; `None` before the first request.
     pub fn get(&self) -> Option<u64> {
         let mean = self.0.get();
-        (!mean.is_nan()).then_some(mean.round() as u64)
+        (!mean.is_nan()).then_some((mean.round() as u64).max(1))
     }
 
     /// Goes on from the mean of an earlier process.
@@ -178,5 +178,8 @@ mod tests {
         assert_eq!(mean.get(), Some(1_000));
         mean.observed(2_000);
         assert_eq!(mean.get(), Some(1_020));
+        let mean = MeanUncached::default();
+        mean.observed(0);
+        assert_eq!(mean.get(), Some(1), "0 would say that there was none yet");
     }
 }

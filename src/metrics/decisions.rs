@@ -2,8 +2,10 @@
 
 use super::requests::{counters, histograms};
 use once_cell::sync::OnceCell;
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
-use tidegate_policy::decision::{CacheDecision, Decision, Reason};
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
+};
+use tidegate_policy::decision::{CacheDecision, Decision, Reason, Trace};
 
 /// Edges of the deepest gated match, blocks.
 const OVERLAP_EDGES: [f64; 12] =
@@ -18,6 +20,8 @@ pub struct DecisionFamilies {
     affinity_lost: IntCounterVec,
     guard: IntCounterVec,
     diverted_overlap_blocks: HistogramVec,
+    diverted_tokens: IntCounterVec,
+    route_price: GaugeVec,
 }
 
 impl DecisionFamilies {
@@ -51,10 +55,25 @@ impl DecisionFamilies {
             )?,
             diverted_overlap_blocks: histograms(
                 "tidegate_diverted_overlap_blocks",
-                "Deepest match among the gated owners of diverted requests, blocks.",
+                "Deepest match among the owners diverted requests were kept from, blocks.",
                 &OVERLAP_EDGES,
             )?,
+            diverted_tokens: counters(
+                "tidegate_diverted_tokens_total",
+                "Prompt tokens computed beyond the fewest anywhere in the fleet (cost selection).",
+                &["model"],
+            )?,
+            route_price: GaugeVec::new(
+                Opts::new(
+                    "tidegate_route_price",
+                    "What a token of prefill costs everybody else at the worker last chosen, \
+                     tokens of waiting (cost selection).",
+                ),
+                &["model"],
+            )?,
         };
+        registry.register(Box::new(families.diverted_tokens.clone()))?;
+        registry.register(Box::new(families.route_price.clone()))?;
         registry.register(Box::new(families.saturation_pins.clone()))?;
         registry.register(Box::new(families.policy_decisions.clone()))?;
         registry.register(Box::new(families.cache_aware_decisions.clone()))?;
@@ -78,6 +97,8 @@ impl DecisionFamilies {
             guard_compared: self.guard.with_label_values(&[model, "compared"]),
             guard_overridden: self.guard.with_label_values(&[model, "overridden"]),
             diverted_overlap_blocks: self.diverted_overlap_blocks.with_label_values(&[model]),
+            diverted_tokens: self.diverted_tokens.with_label_values(&[model]),
+            route_price: self.route_price.with_label_values(&[model]),
         }
     }
 }
@@ -96,6 +117,8 @@ pub struct DecisionMetrics {
     guard_compared: IntCounter,
     guard_overridden: IntCounter,
     diverted_overlap_blocks: Histogram,
+    diverted_tokens: IntCounter,
+    route_price: Gauge,
 }
 
 impl DecisionMetrics {
@@ -114,18 +137,22 @@ impl DecisionMetrics {
         if trace.affinity_lost {
             self.affinity_lost.inc();
         }
+        if let Some(cost) = &trace.cost {
+            self.diverted_tokens.inc_by(cost.diverted_tokens);
+            self.route_price.set(cost.token_price as f64 / 1000.0);
+        }
         if let Some(cache) = decision.cache {
-            self.book_cache(cache, trace.best_rejected_blocks);
+            self.book_cache(cache, trace);
         }
     }
 
-    fn book_cache(&self, decision: CacheDecision, best_rejected_blocks: u32) {
+    fn book_cache(&self, decision: CacheDecision, trace: &Trace) {
         let labels = [&self.model, decision.as_str()];
         self.by_decision[decision as usize]
             .get_or_init(|| self.cache_aware_decisions.with_label_values(&labels))
             .inc();
         if decision == CacheDecision::CacheWorkerQueued {
-            self.diverted_overlap_blocks.observe(best_rejected_blocks.into());
+            self.diverted_overlap_blocks.observe(trace.best_rejected_blocks.into());
         }
     }
 }

@@ -86,10 +86,18 @@ fn learn(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
     }
     let Some(cached) = usage.cached_tokens else { return };
     let predicted = query.input_tokens.saturating_sub(decision.uncached_tokens);
+    // In the engine's tokens, or an estimate that is off would look like a cache that is.
+    let predicted = rescaled(predicted, query.input_tokens, prompt_tokens);
     let slot = snapshot.workers()[decision.at].slot;
     fleet.index.reported(slot, predicted, cached, prompt_tokens);
     ctx.model.requests.predicted_cached_tokens.inc_by(predicted);
     ctx.model.requests.reported_cached_tokens.inc_by(cached);
+}
+
+/// So many of `from` tokens, if there were `to`.
+fn rescaled(tokens: u64, from: u64, to: u64) -> u64 {
+    let scaled = u128::from(tokens) * u128::from(to) / u128::from(from.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
 fn count(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {

@@ -12,8 +12,12 @@ pub enum Reason {
     SaturationPin,
     /// Nobody owns the prefix: its rendezvous home.
     Home,
-    /// Owners existed and were gated or had no room.
+    /// Owners existed and were gated, had no room, or cost more.
     Diverted,
+    /// Cost selection: holds as much as anybody, but for 1,024 tokens.
+    Owner,
+    /// Cost selection: nobody holds any of it, and this is not its home.
+    LeastCost,
     /// No prompt, or one too short to matter.
     LeastLoad,
     /// Policy `round_robin`.
@@ -21,12 +25,14 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All of them, in the order of the ladder.
-    pub const ALL: [Self; 6] = [
+    /// All of them.
+    pub const ALL: [Self; 8] = [
         Self::CacheCandidate,
         Self::SaturationPin,
         Self::Home,
         Self::Diverted,
+        Self::Owner,
+        Self::LeastCost,
         Self::LeastLoad,
         Self::RoundRobin,
     ];
@@ -38,6 +44,8 @@ impl Reason {
             Self::SaturationPin => "saturation_pin",
             Self::Home => "home",
             Self::Diverted => "diverted",
+            Self::Owner => "owner",
+            Self::LeastCost => "least_cost",
             Self::LeastLoad => "least_load",
             Self::RoundRobin => "round_robin",
         }
@@ -47,13 +55,13 @@ impl Reason {
 /// How a cache-aware decision is counted; exactly one per routed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CacheDecision {
-    /// The tournament decided.
+    /// The tournament decided, or an owner costs least.
     CacheHit,
     /// The whole fleet queues.
     AllQueued,
-    /// Nothing was gated, or owners passed the gate and had no room.
+    /// Nobody held it; under the ladder also: owners passed the gate and had no room.
     CacheMiss,
-    /// The gate took every owner while somebody else was free.
+    /// The gate took every owner while somebody else was free, or the owners cost more.
     CacheWorkerQueued,
 }
 
@@ -143,6 +151,49 @@ pub struct Considered {
     pub verdict: Verdict,
 }
 
+/// What a worker costs this request under cost selection, in tokens of the fleet's prefill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Position in the fleet.
+    pub at: usize,
+    /// `L`: uncached tokens ahead of it.
+    pub line: u64,
+    /// `u`: uncached tokens of its own.
+    pub uncached_tokens: u64,
+    /// What its prefill costs everybody else, the second addend; the first is `line` and
+    /// `uncached_tokens`.
+    pub price: u128,
+    /// Both, for the worker's speed and the home's bonus.
+    pub score: u128,
+    /// Does it pass hard admission?
+    pub has_room: bool,
+}
+
+/// The audit of a choice by cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CostTrace {
+    /// The chosen worker's.
+    pub chosen: Cost,
+    /// `Lbar`: the fleet's mean line, tokens.
+    pub mean_line: u64,
+    /// What a token of prefill costs everybody else at the chosen worker, in thousandths of a token.
+    pub token_price: u128,
+    /// Tokens to compute beyond the fewest anywhere in the fleet.
+    pub diverted_tokens: u64,
+    /// The prompt's rendezvous home, if nobody holds its home block.
+    pub home: Option<usize>,
+    /// Every worker's, by position; only if it was asked for.
+    pub costs: Vec<Cost>,
+}
+
+impl CostTrace {
+    /// Those of [`CostTrace::costs`] that were compared: with room, or all if nobody has room.
+    pub fn compared(&self) -> impl Iterator<Item = &Cost> {
+        let is_room = self.costs.iter().any(|cost| cost.has_room);
+        self.costs.iter().filter(move |cost| cost.has_room || !is_room)
+    }
+}
+
 /// The audit of one decision; names as in the rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
@@ -150,7 +201,7 @@ pub struct Trace {
     pub considered: SmallVec<[Considered; 32]>,
     /// Candidates the gate rejected.
     pub gate_rejected: u32,
-    /// Deepest match among them, blocks.
+    /// Deepest match among them, blocks; under cost selection of all owners, if diverted.
     pub best_rejected_blocks: u32,
     /// Limit set, fleet not empty, every fleet worker gate-rejected.
     pub fleet_all_queued: bool,
@@ -172,6 +223,8 @@ pub struct Trace {
     pub gate_inert: bool,
     /// Routed off every owner while all queued.
     pub affinity_lost: bool,
+    /// What it was chosen by under cost selection; the rungs' own fields are empty then.
+    pub cost: Option<CostTrace>,
 }
 
 /// Where a request goes.

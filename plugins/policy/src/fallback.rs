@@ -5,7 +5,7 @@ use crate::candidates::{self, Candidate};
 use crate::decision::{CacheDecision, Reason, Trace};
 use crate::gate;
 use crate::least_load::{Draw, Ties, least_pressured};
-use crate::request::{Holding, Request};
+use crate::request::Held;
 use crate::saturation;
 use crate::scene::{Choice, Scene, Seen};
 use std::cmp::Ordering;
@@ -137,10 +137,10 @@ fn least_pressured_of_some(scene: Scene<'_>) -> Option<usize> {
 /// whatever its KV cache says: what is free now goes to those who wait already. Preferring such
 /// workers scattered a whole fleet's prefixes for good in a burst that queued all of it.
 fn each_with_tier(scene: Scene<'_>, mut visit: impl FnMut(usize, Tier, u64)) {
-    let mut uncached = Uncached::new(scene.request);
+    let (mut held, input_tokens) = (Held::new(scene.request), scene.request.input_tokens());
     for (at, worker) in scene.members() {
         let seen = scene.see(at, worker);
-        let uncached_tokens = uncached.at(at);
+        let uncached_tokens = held.at(at).map_or(input_tokens, |held| held.uncached_tokens);
         let room = admission::has_room(scene, &seen, uncached_tokens);
         let short = scene.rules.worker_queue_limit.is_none_or(|limit| {
             gate::admits(gate::queue_depth(&seen), gate::scaled(limit, seen.ranks, scene.rules))
@@ -163,32 +163,6 @@ fn tier(room: bool, short: bool) -> Tier {
         (true, false) => Tier::Room,
         (false, true) => Tier::Short,
         (false, false) => Tier::Any,
-    }
-}
-
-/// Uncached tokens by ascending position: holdings are sorted alike and read once.
-struct Uncached<'a> {
-    input_tokens: u64,
-    rest: &'a [Holding],
-}
-
-impl<'a> Uncached<'a> {
-    fn new(request: &Request<'a>) -> Self {
-        let rest = request.prompt.map_or(&[][..], |prompt| prompt.holdings);
-        Self { input_tokens: request.input_tokens(), rest }
-    }
-
-    fn at(&mut self, at: usize) -> u64 {
-        while let [held, rest @ ..] = self.rest {
-            if at < held.at {
-                break;
-            }
-            if held.at == at {
-                return held.uncached_tokens;
-            }
-            self.rest = rest;
-        }
-        self.input_tokens
     }
 }
 

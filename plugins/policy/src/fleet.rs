@@ -5,14 +5,19 @@
 //! fleet of a thousand workers is not copied for each request. Nothing here reads a clock: the
 //! decision is given [`Millis`] as data.
 
-use crate::home;
+mod lane;
+
+pub use lane::ForeignShare;
+
+use crate::home::{self, Stake};
 use crate::ledger::{Ledger, Outstanding};
+use crate::rules::SpeedSnap;
+use lane::{Queue, upper_median_speed};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A measured speed within this factor of the fleet's counts as the fleet's.
-const SPEED_SNAP: u64 = 2;
+pub(crate) use lane::{Lane, clipped_speed};
 
 /// Milliseconds on the edge's own monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +86,8 @@ pub struct Report {
     pub estimated_prefill_queue_ms: Option<u64>,
     /// What this edge had outstanding at the worker when the poll was sent.
     pub own_then: Outstanding,
+    /// Requests of this edge at the worker when the poll was sent, with a first byte or without.
+    pub own_in_flight: u64,
 }
 
 /// A report seen from one instant.
@@ -193,44 +200,28 @@ impl Worker {
 pub struct Fleet {
     version: u64,
     workers: Box<[Worker]>,
-    /// What is computed once per snapshot of each worker, in the same order.
-    derived: Box<[Derived]>,
+    // Computed once per snapshot of each worker, in the same order.
+    lanes: Box<[Lane]>,
+    stakes: Box<[Stake]>,
+    queues: Box<[Queue]>,
     /// `by_slot[slot]` = position in `workers`; `u16::MAX` = no such worker.
     by_slot: Box<[u16]>,
     vref: Option<NonZeroU64>,
+    slowest: Option<NonZeroU64>,
+    ratios: Box<[f64]>,
+    foreign_share: ForeignShare,
     queues_fresh_until: Millis,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Derived {
-    /// What the head of the worker's line is computed at; `None` if no speed is known in the fleet.
-    speed: Option<NonZeroU64>,
-    /// The worker's part of the rendezvous hash.
-    seed: u64,
-    /// Until when the reported queue is fresh; the beginning of time if there is none, or if the
-    /// worker cannot prefill.
-    queue_fresh_until: Millis,
-    /// The reported queue.
-    waiting: u64,
-}
-
-impl Derived {
-    fn new(worker: &Worker, vref: Option<NonZeroU64>) -> Self {
-        let report = worker.report.as_ref().filter(|_| worker.can_prefill());
-        let queue = report.and_then(|report| Some((report.fresh_until, report.waiting?)));
-        let (queue_fresh_until, waiting) = queue.unwrap_or_default();
-        Self {
-            speed: effective_speed(worker.speed, vref),
-            seed: home::seed(&worker.id),
-            queue_fresh_until,
-            waiting,
-        }
-    }
-}
-
 impl Fleet {
-    /// Sorts the workers by id. `version` tells snapshots apart.
-    pub fn new(version: u64, mut workers: Vec<Worker>) -> Self {
+    /// A snapshot in which speeds snap as they do by default.
+    pub fn new(version: u64, workers: Vec<Worker>) -> Self {
+        Self::with_speed_snap(version, workers, SpeedSnap::default())
+    }
+
+    /// Sorts the workers by id. `version` tells snapshots apart; measured speeds within `snap` of
+    /// `vref` count as `vref`.
+    pub fn with_speed_snap(version: u64, mut workers: Vec<Worker>, snap: SpeedSnap) -> Self {
         workers.sort_by(|a, b| a.id.cmp(&b.id));
         let slots = workers.iter().map(|w| usize::from(w.slot.0) + 1).max().unwrap_or(0);
         let mut by_slot = vec![u16::MAX; slots].into_boxed_slice();
@@ -238,10 +229,22 @@ impl Fleet {
             by_slot[usize::from(worker.slot.0)] = at;
         }
         let vref = upper_median_speed(&workers);
-        let derived: Box<[Derived]> = workers.iter().map(|w| Derived::new(w, vref)).collect();
-        let queues_fresh_until =
-            derived.iter().map(|worker| worker.queue_fresh_until).max().unwrap_or_default();
-        Self { version, workers: workers.into(), derived, by_slot, vref, queues_fresh_until }
+        let lanes: Box<[Lane]> =
+            workers.iter().map(|worker| Lane::new(worker, vref, snap)).collect();
+        let queues: Box<[Queue]> = workers.iter().map(Queue::of).collect();
+        Self {
+            version,
+            ratios: lanes.iter().map(|lane| lane.ratio(vref)).collect(),
+            slowest: lanes.iter().filter_map(Lane::speed).min(),
+            lanes,
+            stakes: workers.iter().map(|worker| Stake::new(&worker.id, worker.weight)).collect(),
+            queues_fresh_until: queues.iter().map(|q| q.fresh_until).max().unwrap_or_default(),
+            queues,
+            by_slot,
+            vref,
+            foreign_share: ForeignShare::of(&workers),
+            workers: workers.into(),
+        }
     }
 
     /// Tells snapshots apart.
@@ -252,6 +255,11 @@ impl Fleet {
     /// All workers, by id.
     pub fn workers(&self) -> &[Worker] {
         &self.workers
+    }
+
+    /// The same, as cost selection reads them.
+    pub(crate) fn lanes(&self) -> &[Lane] {
+        &self.lanes
     }
 
     /// Position of the worker with this slot in [`Fleet::workers`].
@@ -265,62 +273,55 @@ impl Fleet {
         self.vref.map(NonZeroU64::get)
     }
 
+    /// `vref / v` of every worker, in order; 1 where no speed is known.
+    pub(crate) fn ratios(&self) -> &[f64] {
+        &self.ratios
+    }
+
+    /// The least speed any worker counts with.
+    pub(crate) fn slowest(&self) -> Option<u64> {
+        self.slowest.map(NonZeroU64::get)
+    }
+
     /// The speed the worker at this position counts with, tokens per second: its own, or `vref` if
-    /// it is unknown, or measured and within a factor 2 of it.
+    /// it is unknown, or measured and near it.
     pub fn speed(&self, at: usize) -> Option<u64> {
-        self.derived[at].speed.map(NonZeroU64::get)
+        self.lanes[at].speed().map(NonZeroU64::get)
     }
 
     /// `L` of the worker at this position: uncached tokens ahead of a new request, see
     /// [`Ledger::line`].
     pub fn line(&self, at: usize, now: Millis, mean_uncached_tokens: u64) -> u64 {
-        let worker = &self.workers[at];
-        worker.live.ledger.line(now, self.speed(at), worker.fresh(now), mean_uncached_tokens)
+        self.lanes[at].line(now, mean_uncached_tokens)
+    }
+
+    /// Part of the requests running and waiting at this fleet that other edges sent, by the
+    /// reports; nothing once all of them are stale.
+    pub fn foreign_share(&self, now: Millis) -> ForeignShare {
+        if now < self.queues_fresh_until { self.foreign_share } else { ForeignShare::default() }
     }
 
     /// Place of the worker at this position in the rendezvous order of a home key; the highest is
     /// the key's home.
     pub fn home_rank(&self, home: u64, at: usize) -> u64 {
-        home::rank_of_seed(home, self.derived[at].seed, self.workers[at].weight)
+        self.stakes[at].rank(home)
+    }
+
+    /// The home of a key among some of the workers; of equal ranks the smaller id.
+    pub(crate) fn home(&self, home: u64, is_member: impl Fn(usize) -> bool) -> Option<usize> {
+        home::first(home, &self.stakes, is_member)
     }
 
     /// The queue the worker at this position last reported, if it is fresh and counts; read from a
     /// few bytes per worker, because a fleet that queues everywhere is read as a whole.
     pub(crate) fn reported_queue(&self, at: usize, now: Millis) -> Option<u64> {
-        let worker = &self.derived[at];
-        (now < worker.queue_fresh_until).then_some(worker.waiting)
+        let queue = &self.queues[at];
+        (now < queue.fresh_until).then_some(queue.waiting)
     }
 
     /// From here on no worker's queue is fresh, whatever is routable.
     pub(crate) fn queues_fresh_until(&self) -> Millis {
         self.queues_fresh_until
-    }
-}
-
-/// `sorted[n / 2]` of the speeds that are known of workers that can prefill.
-fn upper_median_speed(workers: &[Worker]) -> Option<NonZeroU64> {
-    let mut speeds: Vec<u64> = workers
-        .iter()
-        .filter(|worker| worker.can_prefill())
-        .filter_map(|worker| worker.speed)
-        .map(|speed| speed.tokens_per_second)
-        .collect();
-    speeds.sort_unstable();
-    NonZeroU64::new(speeds.get(speeds.len() / 2)?.max(&1).to_owned())
-}
-
-fn effective_speed(speed: Option<Speed>, vref: Option<NonZeroU64>) -> Option<NonZeroU64> {
-    let (Some(speed), Some(reference)) = (speed, vref) else {
-        return vref;
-    };
-    let own = NonZeroU64::new(speed.tokens_per_second).unwrap_or(NonZeroU64::MIN);
-    match speed.source {
-        SpeedSource::Configured | SpeedSource::Reported => Some(own),
-        SpeedSource::Measured => {
-            let near = reference.get() <= own.get().saturating_mul(SPEED_SNAP)
-                && own.get() <= reference.get().saturating_mul(SPEED_SNAP);
-            Some(if near { reference } else { own })
-        }
     }
 }
 

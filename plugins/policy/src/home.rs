@@ -18,18 +18,59 @@ const LOG2: [u64; STEPS + 1] = log2_table();
 
 /// Place of a worker in the rendezvous order of a home key; the highest is the key's home.
 pub fn rank(home: u64, id: &WorkerId, weight: u32) -> u64 {
-    rank_of_seed(home, seed(id), weight)
+    Stake::new(id, weight).rank(home)
 }
 
-/// A worker's part of the hash, the same in every process.
-pub(crate) fn seed(id: &WorkerId) -> u64 {
-    xxh3_64(id.as_str().as_bytes())
+/// A worker's part of the hash, the same in every process, and its weight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stake {
+    seed: u64,
+    weight: u32,
 }
 
-/// [`rank`] with the id hashed before.
-pub(crate) fn rank_of_seed(home: u64, seed: u64, weight: u32) -> u64 {
-    let uniform = scramble(scramble(home) ^ seed);
-    u64::MAX - minus_log2(uniform.max(1)) / u64::from(weight.max(1))
+impl Stake {
+    pub(crate) fn new(id: &WorkerId, weight: u32) -> Self {
+        Self { seed: xxh3_64(id.as_str().as_bytes()), weight: weight.max(1) }
+    }
+
+    pub(crate) fn rank(self, home: u64) -> u64 {
+        self.rank_of(self.draw(scramble(home)))
+    }
+
+    /// Uniform over all keys.
+    fn draw(self, scrambled_home: u64) -> u64 {
+        scramble(scrambled_home ^ self.seed)
+    }
+
+    fn rank_of(self, draw: u64) -> u64 {
+        u64::MAX - minus_log2(draw.max(1)) / u64::from(self.weight)
+    }
+}
+
+/// Position of the highest rank among some of the stakes, the first of equals.
+///
+/// Ranks grow with the draw and with the weight, so a stake with no more of either than the best so
+/// far is passed over without a logarithm: most are.
+pub(crate) fn first(
+    home: u64,
+    stakes: &[Stake],
+    is_member: impl Fn(usize) -> bool,
+) -> Option<usize> {
+    let home = scramble(home);
+    let mut best: Option<(usize, u64)> = None;
+    let (mut draw, mut weight) = (0, 0);
+    for (at, stake) in stakes.iter().enumerate() {
+        let drawn = stake.draw(home);
+        if drawn <= draw && stake.weight <= weight || !is_member(at) {
+            continue;
+        }
+        let rank = stake.rank_of(drawn);
+        if best.is_none_or(|(_, highest)| highest < rank) {
+            best = Some((at, rank));
+            (draw, weight) = (drawn, stake.weight);
+        }
+    }
+    best.map(|(at, _)| at)
 }
 
 /// `64 - log2(bits)`, in units of 2^-56; interpolated, within 0.3 % and monotone. `bits` above 0.

@@ -10,8 +10,11 @@
 //! until a later request's first byte clears it: giving it back is the caller's duty.
 
 mod line;
+mod reported;
 
-use crate::fleet::{Millis, Report};
+pub use reported::ReportedWork;
+
+use crate::fleet::Millis;
 use line::{Entry, Line};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -49,6 +52,18 @@ pub struct Mark {
     sequence: u64,
     /// What was outstanding: `own_then` of the report this poll brings.
     pub outstanding: Outstanding,
+    /// Requests in flight: its `own_in_flight`.
+    pub in_flight: u64,
+}
+
+/// A ledger as a scenario describes it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standing {
+    pub(crate) outstanding: Outstanding,
+    pub(crate) since_report: Outstanding,
+    pub(crate) head_tokens: u64,
+    pub(crate) head_since: Millis,
+    pub(crate) unstreamed: u64,
 }
 
 /// See the module. The fields down to `unstreamed` are what a decision reads.
@@ -116,7 +131,11 @@ impl Ledger {
     /// To be taken when a poll is sent.
     pub fn mark(&self) -> Mark {
         let line = self.line.lock();
-        Mark { sequence: line.next, outstanding: line.all.clipped() }
+        Mark {
+            sequence: line.next,
+            outstanding: line.all.clipped(),
+            in_flight: self.in_flight.load(Relaxed),
+        }
     }
 
     /// The report of the poll that was sent at `mark` is what decisions read from now on.
@@ -163,24 +182,24 @@ impl Ledger {
 
     /// `L`, uncached tokens ahead of a new request: section 10 of the routing rules.
     ///
-    /// `speed` in tokens per second (`None`: the head of the line has made no progress), `report` a
-    /// fresh one, `mean_uncached_tokens` what a request is worth where only requests are known.
+    /// `speed` in tokens per second (`None`: the head of the line has made no progress), `reported`
+    /// of a fresh report, `mean_uncached_tokens` what a request is worth where only requests are
+    /// known.
+    #[inline]
     pub fn line(
         &self,
         now: Millis,
         speed: Option<u64>,
-        report: Option<&Report>,
+        reported: Option<&ReportedWork>,
         mean_uncached_tokens: u64,
     ) -> u64 {
         let own = self.uncached_tokens.load(Relaxed).saturating_sub(self.head_progress(now, speed));
-        let Some(report) = report else { return own };
-        let line = own.saturating_add(foreign_work(report, mean_uncached_tokens));
+        let Some(reported) = reported else { return own };
+        let line = own.saturating_add(reported.foreign(mean_uncached_tokens));
         if self.unstreamed.load(Relaxed) == 0 {
             return line;
         }
-        let Some(waiting) = report.waiting_uncached_tokens else {
-            return line;
-        };
+        let Some(waiting) = reported.waiting() else { return line };
         let since = self.since_tokens.load(Relaxed);
         line.min(waiting.saturating_add(since).saturating_add(mean_uncached_tokens))
     }
@@ -191,21 +210,25 @@ impl Ledger {
         std::mem::offset_of!(Self, unstreamed) + size_of::<AtomicU64>();
 
     /// A ledger that stands as a scenario describes it, without the requests behind it.
-    pub(crate) fn standing(outstanding: Outstanding, since_report: Outstanding) -> Self {
+    pub(crate) fn standing(standing: Standing) -> Self {
         Self {
-            uncached_tokens: outstanding.uncached_tokens.into(),
-            requests: outstanding.requests.into(),
-            since_tokens: since_report.uncached_tokens.into(),
-            since_requests: since_report.requests.into(),
+            uncached_tokens: standing.outstanding.uncached_tokens.into(),
+            requests: standing.outstanding.requests.into(),
+            since_tokens: standing.since_report.uncached_tokens.into(),
+            since_requests: standing.since_report.requests.into(),
+            head_tokens: standing.head_tokens.into(),
+            head_since: standing.head_since.0.into(),
+            unstreamed: standing.unstreamed.into(),
             ..Self::default()
         }
     }
 
+    /// Nothing without a head or a speed; no branches for them, since a decision asks this of every
+    /// worker.
+    #[inline]
     fn head_progress(&self, now: Millis, speed: Option<u64>) -> u64 {
-        let head_tokens = self.head_tokens.load(Relaxed);
-        let Some(speed) = speed.filter(|_| 0 < head_tokens) else { return 0 };
         let elapsed = now.0.saturating_sub(self.head_since.load(Relaxed));
-        tokens_in(elapsed, speed).min(head_tokens)
+        tokens_in(elapsed, speed.unwrap_or(0)).min(self.head_tokens.load(Relaxed))
     }
 
     fn end(&self, line: &Line) {
@@ -228,22 +251,16 @@ impl Ledger {
     }
 }
 
-/// Work at the worker that is not this edge's, tokens.
-fn foreign_work(report: &Report, mean_uncached_tokens: u64) -> u64 {
-    let then = report.own_then;
-    match (report.waiting_uncached_tokens, report.waiting) {
-        (Some(tokens), _) => tokens.saturating_sub(then.uncached_tokens),
-        (None, Some(requests)) => {
-            requests.saturating_sub(then.requests).saturating_mul(mean_uncached_tokens)
-        }
-        (None, None) => 0,
-    }
-}
-
 /// Tokens prefilled in `elapsed_ms` at `speed` tokens per second, rounded down.
+#[inline]
 fn tokens_in(elapsed_ms: u64, speed: u64) -> u64 {
-    let tokens = u128::from(elapsed_ms) * u128::from(speed) / 1000;
-    u64::try_from(tokens).unwrap_or(u64::MAX)
+    match elapsed_ms.checked_mul(speed) {
+        Some(thousandths) => thousandths / 1000,
+        None => {
+            let tokens = u128::from(elapsed_ms) * u128::from(speed) / 1000;
+            u64::try_from(tokens).unwrap_or(u64::MAX)
+        }
+    }
 }
 
 #[cfg(test)]

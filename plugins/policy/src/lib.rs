@@ -16,6 +16,7 @@ pub mod scenario;
 
 mod admission;
 mod candidates;
+mod cost;
 mod fallback;
 mod least_load;
 mod pressure;
@@ -29,16 +30,32 @@ mod tournament;
 pub use least_load::least_load;
 pub use round_robin::round_robin;
 
+use cost::Detail;
 use decision::Decision;
 use fleet::Fleet;
 use request::Request;
-use rules::Rules;
+use rules::{Rules, Selection};
 use scene::Scene;
 
-/// Where a request goes under the cache-aware policy, and why: the ladder, rung by rung. `None`:
-/// nobody is routable.
+/// Where a request goes under the cache-aware policy, and why. `None`: nobody is routable.
 pub fn decide(fleet: &Fleet, request: &Request<'_>, rules: &Rules) -> Option<Decision> {
-    let scene = Scene { fleet, request, rules };
+    select(Scene { fleet, request, rules }, Detail::Chosen)
+}
+
+/// The same with [`decision::CostTrace::costs`], for whoever explains a decision.
+pub fn decide_in_detail(fleet: &Fleet, request: &Request<'_>, rules: &Rules) -> Option<Decision> {
+    select(Scene { fleet, request, rules }, Detail::Everybody)
+}
+
+fn select(scene: Scene<'_>, detail: Detail) -> Option<Decision> {
+    match &scene.rules.selection {
+        Selection::Ladder => climb(scene),
+        Selection::Cost(rules) => cost::place(scene, rules, detail),
+    }
+}
+
+/// The ladder, rung by rung.
+fn climb(scene: Scene<'_>) -> Option<Decision> {
     let mut candidates = candidates::find(scene);
     let mut trace = gate::apply(scene, &mut candidates);
     admission::apply(scene, &mut candidates, &mut trace);
@@ -46,11 +63,5 @@ pub fn decide(fleet: &Fleet, request: &Request<'_>, rules: &Rules) -> Option<Dec
         .or_else(|| saturation::pin(scene, &mut candidates, &mut trace))
         .or_else(|| fallback::place(scene, &candidates, &mut trace))?;
     trace.considered = candidates.iter().map(candidates::Candidate::considered).collect();
-    Some(Decision {
-        at: choice.at,
-        reason: choice.reason,
-        cache: Some(choice.cache),
-        uncached_tokens: request.uncached_tokens(choice.at),
-        trace,
-    })
+    Some(scene.decision(choice, trace))
 }

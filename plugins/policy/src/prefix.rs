@@ -102,9 +102,19 @@ impl PrefixKeys {
     /// The key of the block in which the first `count` bytes are complete; the last key if the
     /// prompt is shorter, `None` if it is empty.
     pub fn at_bytes(&self, count: u64) -> Option<PrefixKey> {
-        let block = count.saturating_sub(1) / u64::from(self.block_bytes.get());
-        let block = usize::try_from(block).unwrap_or(usize::MAX);
+        let block = usize::try_from(self.block_at(count)).unwrap_or(usize::MAX);
         self.keys.get(block).or(self.keys.last()).copied()
+    }
+
+    /// Blocks down to the one in which the first `count` bytes are complete; `None` if the prompt is
+    /// shorter.
+    pub fn blocks_to(&self, count: u64) -> Option<u32> {
+        let is_reached = count <= self.bytes && self.block_at(count) < self.keys.len() as u64;
+        is_reached.then(|| u32::try_from(self.block_at(count) + 1).ok()).flatten()
+    }
+
+    fn block_at(&self, count: u64) -> u64 {
+        count.saturating_sub(1) / u64::from(self.block_bytes.get())
     }
 }
 

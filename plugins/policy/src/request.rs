@@ -1,6 +1,6 @@
 //! What is asked: one request, with time, dice and what the index knows given as data.
 
-use crate::fleet::{Fleet, Millis, Slot, Worker};
+use crate::fleet::{Fleet, ForeignShare, Millis, Slot, Worker};
 use smallvec::SmallVec;
 
 /// What the prefix index says of one worker: it holds this many blocks of the prompt, contiguous
@@ -53,6 +53,45 @@ pub fn holdings(
     found
 }
 
+/// Holdings looked up by ascending position: each is read once.
+pub(crate) struct Held<'a> {
+    rest: &'a [Holding],
+    /// Position of the first of them.
+    next: usize,
+}
+
+impl<'a> Held<'a> {
+    pub(crate) fn new(request: &Request<'a>) -> Self {
+        let mut held = Self { rest: &[], next: usize::MAX };
+        held.go_on(request.prompt.map_or(&[][..], |prompt| prompt.holdings));
+        held
+    }
+
+    /// What the worker at this position holds, which is beyond those asked for before.
+    #[inline]
+    pub(crate) fn at(&mut self, at: usize) -> Option<&'a Holding> {
+        if at < self.next { None } else { self.reach(at) }
+    }
+
+    fn reach(&mut self, at: usize) -> Option<&'a Holding> {
+        while let [held, rest @ ..] = self.rest {
+            if at < held.at {
+                break;
+            }
+            self.go_on(rest);
+            if held.at == at {
+                return Some(held);
+            }
+        }
+        None
+    }
+
+    fn go_on(&mut self, rest: &'a [Holding]) {
+        self.next = rest.first().map_or(usize::MAX, |held| held.at);
+        self.rest = rest;
+    }
+}
+
 /// The part of a request that prefill works on.
 #[derive(Clone, Copy, Debug)]
 pub struct Prompt<'a> {
@@ -63,6 +102,9 @@ pub struct Prompt<'a> {
     /// Home key: the prefix key where `min_matched_tokens` are reached, or the hash of an
     /// affinity header's value.
     pub home: u64,
+    /// Blocks down to the one where `min_matched_tokens` are reached: who matches as many holds the
+    /// home block. `None`: the prompt has no home.
+    pub home_blocks: Option<u32>,
 }
 
 /// One request as the decision sees it.
@@ -80,6 +122,8 @@ pub struct Request<'a> {
     pub turn: u64,
     /// EWMA of the uncached tokens at chosen workers, per model; 0 = none yet.
     pub mean_uncached_tokens: u64,
+    /// Part of the fleet's requests that other edges sent.
+    pub foreign_share: ForeignShare,
 }
 
 impl Request<'_> {

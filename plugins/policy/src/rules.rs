@@ -1,5 +1,9 @@
 //! What is allowed: numbers that were checked once, so that the decision has no errors to report.
 
+mod cost;
+
+pub use cost::{Bonus, Conflict, CostRules, Price, SpeedSnap, TiePercent};
+
 use std::num::{NonZeroU32, NonZeroU64};
 
 /// Part of a whole, 0 to 1.
@@ -47,14 +51,27 @@ pub enum PinOrder {
     Locality,
 }
 
-/// The ladder's settings; names and defaults as in the configuration.
+/// Which rule chooses under the cache-aware policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Selection {
+    /// Gate, admission, tournament, pin and fallback, rung by rung.
+    #[default]
+    Ladder,
+    /// The least predicted wait plus price of prefill.
+    Cost(CostRules),
+}
+
+/// The settings of the cache-aware policy; names and defaults as in the configuration. All but
+/// `min_matched_tokens` are the ladder's and have their defaults under [`Selection::Cost`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
+    /// Which rule chooses, with the settings of its own.
+    pub selection: Selection,
     /// A worker with this many waiting requests is gated.
     pub worker_queue_limit: Option<NonZeroU64>,
     /// Pin when no fleet worker's fresh queue is below this.
     pub saturation_queue_floor: Option<NonZeroU64>,
-    /// Least matched tokens of a candidate.
+    /// Least matched tokens of a candidate; places the home key under either selection.
     pub min_matched_tokens: Option<u64>,
     /// Least matched share of a candidate.
     pub min_match_ratio: Option<Ratio>,
@@ -88,9 +105,66 @@ pub struct Rules {
     pub scale_with_dp: bool,
 }
 
+impl Selection {
+    /// Settings of the ladder alone.
+    pub const LADDER_KEYS: [&str; 17] = [
+        "worker_queue_limit",
+        "saturation_queue_floor",
+        "min_match_ratio",
+        "candidate_min_workers",
+        "candidate_ratio",
+        "candidate_max_workers",
+        "switch_margin_tokens",
+        "pressure_guard",
+        "pressure_abs_tokens",
+        "pressure_rel",
+        "pressure_abs_ms",
+        "max_pending_prefill_tokens",
+        "min_load_choices",
+        "pin_order",
+        "pin_max_queue",
+        "dispatch_correction",
+        "scale_with_dp",
+    ];
+
+    /// Settings of cost selection alone.
+    pub const COST_KEYS: [&str; 6] = [
+        "price_worker",
+        "price_fleet",
+        "tie_percent",
+        "speed_snap",
+        "home_bonus",
+        "home_bonus_foreign",
+    ];
+
+    /// Its name in the configuration.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Ladder => "ladder",
+            Self::Cost(_) => "cost",
+        }
+    }
+
+    /// The other one's settings, and its name.
+    pub const fn other(&self) -> (&'static [&'static str], &'static str) {
+        match self {
+            Self::Ladder => (&Self::COST_KEYS, "cost"),
+            Self::Cost(_) => (&Self::LADDER_KEYS, "ladder"),
+        }
+    }
+}
+
 impl Rules {
     /// Bound on candidates, whatever the settings.
     pub const MAX_CANDIDATES: usize = 32;
+
+    /// How near the fleet's a measured speed counts as the fleet's.
+    pub fn speed_snap(&self) -> SpeedSnap {
+        match self.selection {
+            Selection::Ladder => SpeedSnap::default(),
+            Selection::Cost(cost) => cost.speed_snap,
+        }
+    }
 }
 
 impl Default for Rules {
@@ -98,6 +172,7 @@ impl Default for Rules {
         const EIGHT: NonZeroU32 = NonZeroU32::new(8).unwrap();
         const MOST: NonZeroU32 = NonZeroU32::new(Rules::MAX_CANDIDATES as u32).unwrap();
         Self {
+            selection: Selection::Ladder,
             worker_queue_limit: None,
             saturation_queue_floor: None,
             min_matched_tokens: Some(1024),

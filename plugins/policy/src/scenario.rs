@@ -8,19 +8,20 @@ mod form;
 mod outcome;
 pub mod routes;
 
-pub use outcome::Outcome;
+pub use outcome::{ByWorker, Outcome};
 
-use crate::decide;
+use crate::decide_in_detail;
 use crate::decision::Decision;
-use crate::fleet::{Fleet, Millis};
+use crate::fleet::{Fleet, ForeignShare, Millis};
 use crate::learned::TopologyError;
 use crate::request::{Holdings, Prompt, Request};
 use crate::rules::Rules;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-/// The instant of every scenario's decision; its reports are fresh then.
-const NOW: Millis = Millis(0);
+/// The instant of every scenario's decision; its reports are fresh then, and any head of a line can
+/// be older.
+const NOW: Millis = Millis(1 << 62);
 
 /// Why a text is no scenario.
 #[derive(Debug, Error)]
@@ -39,13 +40,15 @@ pub enum ScenarioError {
         /// What serde says, with the key.
         source: serde_json::Error,
     },
-    /// A selection this ladder is not.
-    #[error("scenario `{name}`: selection is `{selection}`; only `ladder` can be run")]
-    Selection {
+    /// A rule of the selection that is not chosen.
+    #[error("scenario `{name}`: {key} belongs to `selection: {other}`")]
+    OtherSelection {
         /// Which.
         name: String,
-        /// What it asks for.
-        selection: String,
+        /// The rule.
+        key: &'static str,
+        /// Whose it is.
+        other: &'static str,
     },
     /// A rule no configuration could have.
     #[error("scenario `{name}`: {key} {must}")]
@@ -67,11 +70,13 @@ pub enum ScenarioError {
         /// The id.
         id: String,
     },
-    /// A candidate that is no worker.
-    #[error("scenario `{name}`: candidate `{id}` is not among the workers")]
+    /// A candidate or home that is no worker.
+    #[error("scenario `{name}`: {kind} `{id}` is not among the workers")]
     Stranger {
         /// Which.
         name: String,
+        /// Candidate or home.
+        kind: &'static str,
         /// The id.
         id: String,
     },
@@ -122,6 +127,10 @@ pub struct Scenario {
     fleet: Fleet,
     holdings: Holdings,
     input_tokens: u64,
+    mean_uncached_tokens: u64,
+    home: u64,
+    is_home_cold: bool,
+    foreign_share: ForeignShare,
     expect: Map<String, Value>,
 }
 
@@ -188,20 +197,27 @@ impl Scenario {
 
     /// What is asked of the policy.
     pub fn request(&self) -> Request<'_> {
-        let prompt = Prompt { input_tokens: self.input_tokens, holdings: &self.holdings, home: 0 };
+        let prompt = Prompt {
+            input_tokens: self.input_tokens,
+            holdings: &self.holdings,
+            home: self.home,
+            // Its home block is beyond what anybody holds.
+            home_blocks: self.is_home_cold.then_some(u32::MAX),
+        };
         Request {
             now: NOW,
             prompt: Some(prompt),
             excluded: &[],
             dice: 0,
             turn: 0,
-            mean_uncached_tokens: 0,
+            mean_uncached_tokens: self.mean_uncached_tokens,
+            foreign_share: self.foreign_share,
         }
     }
 
-    /// The decision with its trace; `None`: nobody is routable.
+    /// The decision with all of its trace; `None`: nobody is routable.
     pub fn decide(&self) -> Option<Decision> {
-        decide(&self.fleet, &self.request(), &self.rules)
+        decide_in_detail(&self.fleet, &self.request(), &self.rules)
     }
 
     /// What comes out, in the words of `expect`.

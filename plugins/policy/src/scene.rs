@@ -1,6 +1,6 @@
 //! One request before one fleet under one rule set, and what the rungs read of a worker.
 
-use crate::decision::{CacheDecision, Reason};
+use crate::decision::{CacheDecision, Decision, Reason, Trace};
 use crate::fleet::{Fleet, Millis, Report, Worker};
 use crate::ledger::Outstanding;
 use crate::request::Request;
@@ -47,6 +47,17 @@ impl<'a> Scene<'a> {
     /// The worker at this position, if the request may go there.
     pub(crate) fn member(self, at: usize) -> Option<&'a Worker> {
         self.fleet.workers().get(at).filter(|worker| self.request.may_use(worker))
+    }
+
+    /// A choice of the cache-aware policy as an answer.
+    pub(crate) fn decision(self, choice: Choice, trace: Trace) -> Decision {
+        Decision {
+            at: choice.at,
+            reason: choice.reason,
+            cache: Some(choice.cache),
+            uncached_tokens: self.request.uncached_tokens(choice.at),
+            trace,
+        }
     }
 
     /// Reads a worker.

@@ -1,8 +1,8 @@
 //! Fleets for the rungs' tests, written as short as one would say them.
 
 use crate::decision::{Decision, Verdict};
-use crate::fleet::{Fleet, Live, Millis, Report, Role, Slot, Worker};
-use crate::ledger::{Ledger, Outstanding};
+use crate::fleet::{Fleet, ForeignShare, Live, Millis, Report, Role, Slot, Worker};
+use crate::ledger::{Ledger, Outstanding, Standing};
 use crate::request::{Holding, Prompt, Request};
 use crate::rules::Rules;
 use crate::scene::Scene;
@@ -58,7 +58,11 @@ pub(crate) fn worker(id: &str, report: impl Into<Option<Report>>) -> Worker {
 /// The same with requests and tokens of this edge outstanding, some of them sent since the report.
 pub(crate) fn sent(worker: Worker, local: (u64, u64), since: (u64, u64)) -> Worker {
     let outstanding = |(requests, uncached_tokens)| Outstanding { requests, uncached_tokens };
-    let live = Live::with_ledger(Ledger::standing(outstanding(local), outstanding(since)));
+    let live = Live::with_ledger(Ledger::standing(Standing {
+        outstanding: outstanding(local),
+        since_report: outstanding(since),
+        ..Standing::default()
+    }));
     live.set_routable(worker.live.is_routable());
     Worker { live: Arc::new(live), ..worker }
 }
@@ -85,6 +89,8 @@ pub(crate) struct Ask {
     pub(crate) dice: u64,
     pub(crate) turn: u64,
     pub(crate) mean_uncached_tokens: u64,
+    pub(crate) home_blocks: Option<u32>,
+    pub(crate) foreign_share: ForeignShare,
 }
 
 /// A prompt that nobody holds.
@@ -97,6 +103,8 @@ pub(crate) fn ask(input_tokens: u64) -> Ask {
         dice: 0,
         turn: 0,
         mean_uncached_tokens: 0,
+        home_blocks: None,
+        foreign_share: ForeignShare::default(),
     }
 }
 
@@ -111,8 +119,12 @@ impl Ask {
     }
 
     pub(crate) fn request(&self) -> Request<'_> {
-        let prompt =
-            Prompt { input_tokens: self.input_tokens, holdings: &self.holdings, home: self.home };
+        let prompt = Prompt {
+            input_tokens: self.input_tokens,
+            holdings: &self.holdings,
+            home: self.home,
+            home_blocks: self.home_blocks,
+        };
         Request { prompt: Some(prompt), ..self.promptless() }
     }
 
@@ -124,6 +136,7 @@ impl Ask {
             dice: self.dice,
             turn: self.turn,
             mean_uncached_tokens: self.mean_uncached_tokens,
+            foreign_share: self.foreign_share,
         }
     }
 }

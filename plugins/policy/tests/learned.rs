@@ -96,7 +96,15 @@ impl Case {
 
     fn request(&self) -> Request<'static> {
         let now = Millis(self.now);
-        Request { now, prompt: None, excluded: &[], dice: 0, turn: 0, mean_uncached_tokens: 0 }
+        Request {
+            now,
+            prompt: None,
+            excluded: &[],
+            dice: 0,
+            turn: 0,
+            mean_uncached_tokens: 0,
+            foreign_share: tidegate_policy::fleet::ForeignShare::default(),
+        }
     }
 
     /// Routes that have learned all samples, built anew.

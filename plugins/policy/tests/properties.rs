@@ -6,7 +6,9 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use tidegate_policy::decide;
 use tidegate_policy::decision::{CacheDecision, Decision, Reason, Verdict};
-use tidegate_policy::fleet::{Fleet, Live, Millis, Report, Role, Slot, Speed, SpeedSource, Worker};
+use tidegate_policy::fleet::{
+    Fleet, ForeignShare, Live, Millis, Report, Role, Slot, Speed, SpeedSource, Worker,
+};
 use tidegate_policy::ledger::Streaming;
 use tidegate_policy::request::{Holder, Prompt, Request, holdings};
 use tidegate_policy::rules::{PinOrder, Ratio, Rules};
@@ -97,6 +99,7 @@ impl Case {
             input_tokens,
             holdings: &held,
             home: self.home,
+            home_blocks: Some(BLOCKS),
         });
         let request = Request {
             now: NOW,
@@ -105,6 +108,7 @@ impl Case {
             dice: self.dice,
             turn: self.turn,
             mean_uncached_tokens: 0,
+            foreign_share: ForeignShare::default(),
         };
         let decision = ask(&fleet, &request)?;
         Some((fleet.workers()[decision.at].id.to_string(), decision))
@@ -185,6 +189,7 @@ fn report() -> impl Strategy<Value = Report> {
         waiting_uncached_tokens: pending.0,
         estimated_prefill_queue_ms: pending.1,
         own_then: Default::default(),
+        own_in_flight: 0,
     })
 }
 
@@ -351,7 +356,7 @@ proptest! {
             }
             Reason::Diverted => prop_assert!(chosen.is_none() && !trace.considered.is_empty()),
             Reason::Home | Reason::LeastLoad => prop_assert!(trace.considered.is_empty()),
-            Reason::RoundRobin => prop_assert!(false, "not the ladder's"),
+            Reason::Owner | Reason::LeastCost | Reason::RoundRobin => prop_assert!(false, "not the ladder's"),
         }
         match decision.cache.unwrap() {
             CacheDecision::CacheHit => {

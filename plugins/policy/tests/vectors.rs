@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use tidegate_policy::scenario::routes::{self, RouteScenario};
 use tidegate_policy::scenario::{Scenario, read};
 
-const VECTORS: &str = include_str!("../testdata/cache_aware.json");
+const LADDER: &str = include_str!("../testdata/cache_aware.json");
+const COST: &str = include_str!("../testdata/cost.json");
 const ROUTES: &str = include_str!("../testdata/learned_routes.json");
 
 /// What a scenario expects and does not get.
@@ -33,19 +34,33 @@ fn agrees(key: &str, want: &Value, got: &Map<String, Value>) -> bool {
     }
 }
 
-#[test]
-fn every_vector_agrees_in_every_field() {
-    let scenarios = read(VECTORS).unwrap();
-    assert_eq!(scenarios.len(), 41);
+fn assert_all_agree(text: &str, count: usize) {
+    let scenarios = read(text).unwrap();
+    assert_eq!(scenarios.len(), count);
     let complaints: Vec<String> = scenarios.iter().flat_map(complaints).collect();
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
 #[test]
+fn every_vector_of_the_ladder_agrees_in_every_field() {
+    assert_all_agree(LADDER, 41);
+}
+
+#[test]
+fn every_vector_of_cost_selection_agrees_in_every_field() {
+    assert_all_agree(COST, 18);
+}
+
+#[test]
 fn a_wrong_expectation_would_be_noticed() {
-    let text = VECTORS.replace("\"cache_hit\"", "\"cache_miss\"");
-    let complaints: Vec<String> = read(&text).unwrap().iter().flat_map(complaints).collect();
-    assert!(!complaints.is_empty());
+    for text in [
+        LADDER.replace("\"cache_hit\"", "\"cache_miss\""),
+        COST.replace("104916", "104917"),
+        COST.replace("\"mean_line\": 57666", "\"mean_line\": 57667"),
+    ] {
+        let complaints: Vec<String> = read(&text).unwrap().iter().flat_map(complaints).collect();
+        assert!(!complaints.is_empty());
+    }
 }
 
 /// Is it the same, numbers to 1e-6?

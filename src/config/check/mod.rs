@@ -1,6 +1,7 @@
 //! The only way to a [`Config`]: one file per group, every problem recorded, values before policy.
 
 mod auth;
+mod cost;
 mod discovery;
 mod edge;
 mod guards;

@@ -1,11 +1,12 @@
 //! `policy:` and the settings of each: `cache_aware:` and `least_load:`.
 
 use super::auth::header_name;
+use super::cost;
 use crate::config::Policy;
 use crate::config::kinds::{MANY, boolean, choice, count, integer, number, tally};
 use crate::config::section::{Item, Section};
 use crate::config::words::PIN_ORDERS;
-use tidegate_policy::rules::{Factor, Ratio, Rules};
+use tidegate_policy::rules::{Factor, Ratio, Rules, Selection};
 
 /// What a model's policy sections say.
 pub(super) struct Chosen {
@@ -71,35 +72,31 @@ fn idle(model: &Section<'_>, section: Section<'_>, idle: bool) {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Selection {
-    Ladder,
-    Cost,
+/// The settings of `cache_aware`.
+fn rules(from: &mut Section<'_>) -> Rules {
+    let ladder = ladder(from);
+    let has_gate = ladder.worker_queue_limit.is_some() || from.failed("worker_queue_limit");
+    let selection = cost::selection(from, has_gate);
+    let floor_told = limit_and_floor(from, &ladder);
+    match selection {
+        Selection::Ladder => settings_without_effect(from, &ladder, &Rules::default()),
+        Selection::Cost(_) => {}
+    }
+    cost::refuse_others(from, selection, floor_told);
+    let min_matched_tokens = ladder.min_matched_tokens;
+    match selection {
+        Selection::Ladder => ladder,
+        Selection::Cost(_) => Rules { selection, min_matched_tokens, ..Rules::default() },
+    }
 }
 
-const SELECTIONS: &[(&str, Selection)] =
-    &[("ladder", Selection::Ladder), ("cost", Selection::Cost)];
-const COST_KEYS: [&str; 6] = [
-    "price_worker",
-    "price_fleet",
-    "tie_percent",
-    "speed_snap",
-    "home_bonus",
-    "home_bonus_foreign",
-];
-
-/// The ladder's settings.
-fn rules(from: &mut Section<'_>) -> Rules {
-    if from.read("selection", Selection::Ladder, choice(SELECTIONS)) == Selection::Cost {
-        from.problem("selection", "is not available in this version; use ladder or leave it out");
-    }
-    for key in COST_KEYS {
-        from.refuse(key, "belongs to `selection: cost`, which is not available in this version");
-    }
+/// Every setting but cost selection's own.
+fn ladder(from: &mut Section<'_>) -> Rules {
     let base = Rules::default();
     // The index of the decision is fixed in size: at most 32.
     let most = Rules::MAX_CANDIDATES as u32;
-    let rules = Rules {
+    Rules {
+        selection: Selection::Ladder,
         worker_queue_limit: from.optional("worker_queue_limit", base.worker_queue_limit, tally),
         saturation_queue_floor: from.optional("saturation_queue_floor", None, tally),
         min_matched_tokens: from.optional(
@@ -142,10 +139,7 @@ fn rules(from: &mut Section<'_>) -> Rules {
         pin_max_queue: from.optional("pin_max_queue", base.pin_max_queue, integer(0..=MANY)),
         dispatch_correction: from.read("dispatch_correction", base.dispatch_correction, boolean),
         scale_with_dp: from.read("scale_with_dp", base.scale_with_dp, boolean),
-    };
-    limit_and_floor(from, &rules);
-    settings_without_effect(from, &rules, &base);
-    rules
+    }
 }
 
 fn ratio(item: &Item<'_>) -> Result<Ratio, String> {
@@ -160,24 +154,28 @@ fn factor(item: &Item<'_>) -> Result<Factor, String> {
 
 const ABOVE_ONE: &str = "must be a number above 1, at most 1000000000";
 
-fn limit_and_floor(from: &mut Section<'_>, rules: &Rules) {
+/// Returns the key it had something to say of.
+fn limit_and_floor(from: &mut Section<'_>, rules: &Rules) -> &'static [&'static str] {
+    const FLOOR: &str = "saturation_queue_floor";
     if from.failed("worker_queue_limit") {
-        return;
+        return &[];
     }
     match (rules.saturation_queue_floor, rules.worker_queue_limit) {
-        (None, _) => {}
-        (Some(_), None) => from.problem(
-            "saturation_queue_floor",
-            "needs `worker_queue_limit`: there is no diversion to cancel without it",
-        ),
-        (Some(floor), Some(limit)) if limit < floor => from.problem(
-            "saturation_queue_floor",
-            &format!(
+        (None, _) => &[],
+        (Some(_), None) => {
+            let message = "needs `worker_queue_limit`: there is no diversion to cancel without it";
+            from.problem(FLOOR, message);
+            &[FLOOR]
+        }
+        (Some(floor), Some(limit)) if limit < floor => {
+            let message = format!(
                 "must not be above `worker_queue_limit` ({limit}): a worker between the two would \
                  be gated and still prevent the pin"
-            ),
-        ),
-        (Some(_), Some(_)) => {}
+            );
+            from.problem(FLOOR, &message);
+            &[FLOOR]
+        }
+        (Some(_), Some(_)) => &[],
     }
 }
 

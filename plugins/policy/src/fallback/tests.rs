@@ -200,13 +200,3 @@ fn one_living_worker_is_always_routed_to_and_none_is_no_decision() {
     let drawn = Rules { min_load_choices: some(2), ..rules };
     assert_eq!(decide(&fleet, &nobody.request(), &drawn), None);
 }
-
-#[test]
-fn holdings_are_found_by_ascending_position() {
-    let ask = ask(100).held(1, 10).held(4, 40);
-    let request = ask.request();
-    let mut uncached = Uncached::new(&request);
-    assert_eq!([0, 1, 2, 4, 5].map(|at| uncached.at(at)), [100, 10, 100, 40, 100]);
-    let mut skipping = Uncached::new(&request);
-    assert_eq!([3, 4].map(|at| skipping.at(at)), [100, 40]);
-}

@@ -91,3 +91,19 @@ fn what_a_decision_reads_of_a_worker_is_one_cache_line() {
     let read = std::mem::offset_of!(Live, ledger) + Ledger::READ_BYTES;
     assert!(read <= 64, "{read}");
 }
+
+#[test]
+fn the_foreign_share_is_what_reports_show_beyond_ours_while_they_are_fresh() {
+    let reported = |id: &str, own_in_flight| worker(id, Report { own_in_flight, ..queue(3, 7) });
+    let share = |workers: Vec<Worker>, now| fleet(workers).foreign_share(now);
+    let expected = |value| ForeignShare::new(value).unwrap();
+    assert_eq!(share(vec![reported("a", 10), reported("b", 5)], NOW), expected(0.25));
+    // More of ours than is shown there is not less than none of theirs.
+    assert_eq!(share(vec![reported("a", 99), reported("b", 0)], NOW), expected(0.5));
+    assert_eq!(share(vec![reported("a", 0)], Millis(NOW.0 + 1)), ForeignShare::default());
+    assert_eq!(share(vec![worker("a", None)], NOW), ForeignShare::default());
+    let old = Report { captured_at: Millis(1), fresh_until: NOW, ..queue(9, 9) };
+    assert_eq!(share(vec![worker("a", old), reported("b", 5)], NOW), expected(0.5));
+    let decode = Worker { role: Role::Decode, ..reported("c", 0) };
+    assert_eq!(share(vec![decode, reported("b", 10)], NOW), ForeignShare::default());
+}

@@ -76,3 +76,16 @@ fn a_worker_that_leaves_moves_its_own_keys_only() {
 fn no_weight_at_all_counts_as_one() {
     assert_eq!(rank(7, &"a".into(), 0), rank(7, &"a".into(), 1));
 }
+
+#[test]
+fn the_first_is_the_highest_rank_whatever_the_weights_and_whoever_is_missing() {
+    let workers: Vec<_> = ids(40).into_iter().zip([1, 1, 3, 2].into_iter().cycle()).collect();
+    let stakes: Vec<_> = workers.iter().map(|(id, weight)| Stake::new(id, *weight)).collect();
+    for key in 0..2_000 {
+        let is_member = |at: usize| !(at as u64 + key).is_multiple_of(3);
+        let ranked = (0..stakes.len()).rev().filter(|&at| is_member(at));
+        let highest = ranked.max_by_key(|&at| stakes[at].rank(key));
+        assert_eq!(first(key, &stakes, is_member), highest, "{key}");
+    }
+    assert_eq!(first(1, &stakes, |_| false), None);
+}

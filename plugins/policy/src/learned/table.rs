@@ -106,7 +106,15 @@ impl Routes {
 
 /// A request that nothing is known of.
 fn anyone(now: Millis) -> Request<'static> {
-    Request { now, prompt: None, excluded: &[], dice: 0, turn: 0, mean_uncached_tokens: 0 }
+    Request {
+        now,
+        prompt: None,
+        excluded: &[],
+        dice: 0,
+        turn: 0,
+        mean_uncached_tokens: 0,
+        foreign_share: crate::fleet::ForeignShare::default(),
+    }
 }
 
 fn row(topology: &Topology, contender: &Contender<'_>, best: Option<f64>) -> Row {

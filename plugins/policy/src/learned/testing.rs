@@ -64,7 +64,15 @@ pub(super) fn fleet(said: &[Said<'_>]) -> Fleet {
 }
 
 pub(super) fn request(now: Millis) -> Request<'static> {
-    Request { now, prompt: None, excluded: &[], dice: 0, turn: 0, mean_uncached_tokens: 0 }
+    Request {
+        now,
+        prompt: None,
+        excluded: &[],
+        dice: 0,
+        turn: 0,
+        mean_uncached_tokens: 0,
+        foreign_share: crate::fleet::ForeignShare::default(),
+    }
 }
 
 /// A sample of this speed, of the present epoch.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::fleet::Report;
 use crate::testing::{native, queue};
 use Streaming::{Streamed, Unstreamed};
 
@@ -124,7 +125,8 @@ fn a_late_first_byte_shows_what_the_worker_was_busy_with() {
 fn foreign_work_is_what_the_report_shows_beyond_ours() {
     let ledger = Ledger::default();
     let _own = ledger.dispatch(2_000, Streamed, Millis(0));
-    let line = |report: &Report| ledger.line(Millis(0), None, Some(report), 4_000);
+    let line =
+        |report: &Report| ledger.line(Millis(0), None, Some(&ReportedWork::of(report)), 4_000);
     let then = outstanding(1, 2_000);
     assert_eq!(line(&Report { own_then: then, ..native(9, 42_000) }), 42_000);
     assert_eq!(line(&Report { own_then: then, ..native(9, 2_000) }), 2_000);
@@ -141,7 +143,8 @@ fn while_unstreamed_requests_are_outstanding_the_report_bounds_the_line() {
     ledger.report_published(&mark);
     let _since = ledger.dispatch(700, Streamed, Millis(0));
     let report = Report { own_then: mark.outstanding, ..native(0, 10) };
-    let line = |report: &Report| ledger.line(Millis(0), None, Some(report), 4_000);
+    let line =
+        |report: &Report| ledger.line(Millis(0), None, Some(&ReportedWork::of(report)), 4_000);
     assert_eq!(line(&report), 4_710);
     assert_eq!(line(&Report { waiting_uncached_tokens: None, ..report.clone() }), 50_700);
     assert_eq!(own_line(&ledger, 0, None), 50_700);
@@ -156,7 +159,10 @@ fn extremes_saturate_and_come_off_again() {
     let _small = ledger.dispatch(5, Streamed, Millis(0));
     assert_eq!(ledger.outstanding(), outstanding(2, u64::MAX));
     let report = native(u64::MAX, u64::MAX);
-    assert_eq!(ledger.line(Millis(u64::MAX), None, Some(&report), u64::MAX), u64::MAX);
+    assert_eq!(
+        ledger.line(Millis(u64::MAX), None, Some(&ReportedWork::of(&report)), u64::MAX),
+        u64::MAX
+    );
     ledger.cancel(huge);
     assert_eq!(ledger.outstanding(), outstanding(1, 5));
     assert_eq!(own_line(&ledger, u64::MAX, Some(u64::MAX)), 0);

@@ -166,3 +166,14 @@ proptest! {
         prop_assert_eq!(&before.keys()[..whole_blocks], &after.keys()[..whole_blocks]);
     }
 }
+
+#[test]
+fn the_home_block_is_where_the_bytes_are_complete_and_a_shorter_prompt_has_none() {
+    let keys = {
+        let mut hasher = PrefixHasher::new(NonZeroU32::new(16).unwrap(), Root::new("m"));
+        hasher.push(&[7; 40]);
+        hasher.finish()
+    };
+    assert_eq!([0, 1, 16, 17, 40].map(|count| keys.blocks_to(count)), [1, 1, 1, 2, 3].map(Some));
+    assert_eq!(keys.blocks_to(41), None);
+}

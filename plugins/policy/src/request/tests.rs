@@ -42,3 +42,17 @@ proptest! {
         prop_assert_eq!(dice.below(0), 0);
     }
 }
+
+#[test]
+fn holdings_are_found_by_ascending_position() {
+    let ask = ask(100).held(1, 10).held(4, 40);
+    let request = ask.request();
+    let tokens = |held: Option<&Holding>| held.map(|held| held.uncached_tokens);
+    let mut all = Held::new(&request);
+    assert_eq!(
+        [0, 1, 2, 4, 5].map(|at| tokens(all.at(at))),
+        [None, Some(10), None, Some(40), None]
+    );
+    let mut skipping = Held::new(&request);
+    assert_eq!([3, 4].map(|at| tokens(skipping.at(at))), [None, Some(40)]);
+}

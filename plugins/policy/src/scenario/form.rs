@@ -1,17 +1,18 @@
 //! The JSON form of a scenario, and the way from it to a [`Scenario`].
 
 mod rules;
+mod worker;
 
 pub(super) use rules::Checked;
 
-use super::{NOW, Outcome, Scenario, ScenarioError, name_of};
-use crate::fleet::{Fleet, Live, Millis, Report, Role, Slot, Worker, WorkerId};
-use crate::ledger::{Ledger, Outstanding};
+use super::{Outcome, Scenario, ScenarioError, name_of};
+use crate::fleet::{Fleet, ForeignShare, Slot, WorkerId};
 use crate::request::{Holding, Holdings};
+use crate::rules::{Selection, SpeedSnap};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use worker::WorkerForm;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,52 +36,13 @@ struct Form {
 struct RequestForm {
     input_tokens: u64,
     model: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WorkerForm {
-    id: String,
-    model: Option<String>,
     #[serde(default)]
-    role: RoleForm,
-    #[serde(default = "yes")]
-    routable: bool,
-    #[serde(default = "one")]
-    dp_size: u32,
-    load: Option<LoadForm>,
+    mean_uncached_tokens: u64,
+    home: Option<String>,
     #[serde(default)]
-    dispatched_since: OutstandingForm,
+    home_block_held: bool,
     #[serde(default)]
-    inflight: OutstandingForm,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum RoleForm {
-    #[default]
-    Plain,
-    Prefill,
-    Decode,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LoadForm {
-    waiting: Option<u64>,
-    running: Option<u64>,
-    max_running: Option<u64>,
-    total_tokens: Option<u64>,
-    max_total_tokens: Option<u64>,
-    waiting_uncached_tokens: Option<u64>,
-    estimated_prefill_queue_ms: Option<u64>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct OutstandingForm {
-    uncached_tokens: u64,
-    requests: u64,
+    foreign_share: f64,
 }
 
 #[derive(Deserialize)]
@@ -91,26 +53,26 @@ struct CandidateForm {
     blocks: u32,
 }
 
-fn yes() -> bool {
-    true
-}
-
-fn one() -> u32 {
-    1
-}
-
 /// Reads one scenario.
 pub(super) fn read(value: Value) -> Result<Scenario, ScenarioError> {
     let name = name_of(&value);
-    refuse_other_selections(&name, &value)?;
+    let given = keys_of_rules(&value);
     let form: Form = serde_json::from_value(value)
         .map_err(|source| ScenarioError::Form { name: name.clone(), source })?;
     refuse_unknown_expectations(&name, &form.expect)?;
     let rules = form.rules.check(&name, !form.candidates.is_empty())?;
+    refuse_keys_of_other_selection(&name, rules.selection, &given)?;
     refuse_twice(&name, "worker", form.workers.iter().map(|worker| worker.id.as_str()))?;
     refuse_twice(&name, "candidate", form.candidates.iter().map(|owner| owner.id.as_str()))?;
-    let fleet = fleet(&name, &form)?;
+    let fleet = fleet(&name, &form, rules.speed_snap())?;
     let holdings = holdings(&name, &form, &fleet)?;
+    let home = home(&name, &form, &fleet)?;
+    let share = form.request.foreign_share;
+    let foreign_share = ForeignShare::new(share).ok_or_else(|| ScenarioError::Rule {
+        name: name.clone(),
+        key: "foreign_share",
+        must: "must be within 0 and 1",
+    })?;
     Ok(Scenario {
         name: form.name,
         why: form.why,
@@ -118,19 +80,29 @@ pub(super) fn read(value: Value) -> Result<Scenario, ScenarioError> {
         fleet,
         holdings,
         input_tokens: form.request.input_tokens,
+        mean_uncached_tokens: form.request.mean_uncached_tokens,
+        home: home.unwrap_or(0),
+        is_home_cold: home.is_some() && !form.request.home_block_held,
+        foreign_share,
         expect: form.expect,
     })
 }
 
-/// Before anything else: a scenario of another selection has other keys everywhere, and "unknown
-/// field" would not say why.
-fn refuse_other_selections(name: &str, value: &Value) -> Result<(), ScenarioError> {
-    let selection = value.pointer("/rules/selection").and_then(Value::as_str);
-    match selection {
-        None | Some("ladder") => Ok(()),
-        Some(other) => {
-            Err(ScenarioError::Selection { name: name.to_owned(), selection: other.to_owned() })
-        }
+/// Those that are set: `null` says what is so without the key.
+fn keys_of_rules(value: &Value) -> Vec<String> {
+    let rules = value.get("rules").and_then(Value::as_object).into_iter().flatten();
+    rules.filter(|(_, value)| !value.is_null()).map(|(key, _)| key.clone()).collect()
+}
+
+fn refuse_keys_of_other_selection(
+    name: &str,
+    selection: Selection,
+    given: &[String],
+) -> Result<(), ScenarioError> {
+    let (keys, other) = selection.other();
+    match keys.iter().find(|&&key| given.iter().any(|given| given == key)) {
+        None => Ok(()),
+        Some(key) => Err(ScenarioError::OtherSelection { name: name.to_owned(), key, other }),
     }
 }
 
@@ -161,7 +133,7 @@ fn refuse_twice<'a>(
 }
 
 /// The workers of the request's model, which is a worker's model unless it says otherwise.
-fn fleet(name: &str, form: &Form) -> Result<Fleet, ScenarioError> {
+fn fleet(name: &str, form: &Form, snap: SpeedSnap) -> Result<Fleet, ScenarioError> {
     let most = u16::MAX - 1;
     let mut workers = Vec::new();
     let ours = |worker: &&WorkerForm| worker.model.is_none() || worker.model == form.request.model;
@@ -170,7 +142,26 @@ fn fleet(name: &str, form: &Form) -> Result<Fleet, ScenarioError> {
         let slot = slot.ok_or_else(|| ScenarioError::TooLarge { name: name.to_owned(), most })?;
         workers.push(worker.worker(Slot(slot)));
     }
-    Ok(Fleet::new(0, workers))
+    Ok(Fleet::with_speed_snap(0, workers, snap))
+}
+
+/// A key whose rendezvous home is the worker that is named. `None` if none is, or the worker cannot
+/// take a request and so is nobody's home.
+fn home(name: &str, form: &Form, fleet: &Fleet) -> Result<Option<u64>, ScenarioError> {
+    /// Each key is as likely any worker's: so many for each of them never miss.
+    const KEYS_PER_WORKER: u64 = 64;
+    let Some(home) = &form.request.home else { return Ok(None) };
+    if !form.workers.iter().any(|worker| worker.id == *home) {
+        let (name, id) = (name.to_owned(), home.clone());
+        return Err(ScenarioError::Stranger { name, kind: "home", id });
+    }
+    let workers = fleet.workers();
+    let is_open = |at: usize| workers[at].can_prefill() && workers[at].live.is_routable();
+    let is_home = |key: &u64| {
+        let found = fleet.home(*key, is_open);
+        found.is_some_and(|at| workers[at].id.as_str() == home)
+    };
+    Ok((0..KEYS_PER_WORKER * workers.len() as u64).find(is_home))
 }
 
 /// Candidates in terms of the fleet. Those of another model's workers are left out, as the ladder
@@ -180,7 +171,7 @@ fn holdings(name: &str, form: &Form, fleet: &Fleet) -> Result<Holdings, Scenario
     for candidate in &form.candidates {
         if !form.workers.iter().any(|worker| worker.id == candidate.id) {
             let (name, id) = (name.to_owned(), candidate.id.clone());
-            return Err(ScenarioError::Stranger { name, id });
+            return Err(ScenarioError::Stranger { name, kind: "candidate", id });
         }
         let id = WorkerId::from(candidate.id.as_str());
         if let Ok(at) = fleet.workers().binary_search_by(|worker| worker.id.cmp(&id)) {
@@ -193,65 +184,4 @@ fn holdings(name: &str, form: &Form, fleet: &Fleet) -> Result<Holdings, Scenario
     }
     holdings.sort_unstable_by_key(|holding| holding.at);
     Ok(holdings)
-}
-
-impl WorkerForm {
-    fn worker(&self, slot: Slot) -> Worker {
-        let since = self.dispatched_since.outstanding();
-        let inflight = self.inflight.outstanding();
-        // What was sent since the report is part of what is in flight, said or not.
-        let local = Outstanding {
-            uncached_tokens: inflight.uncached_tokens.max(since.uncached_tokens),
-            requests: inflight.requests.max(since.requests),
-        };
-        let own_then = Outstanding {
-            uncached_tokens: local.uncached_tokens - since.uncached_tokens,
-            requests: local.requests - since.requests,
-        };
-        let live = Live::with_ledger(Ledger::standing(local, since));
-        live.set_routable(self.routable);
-        Worker {
-            id: self.id.as_str().into(),
-            slot,
-            role: self.role.role(),
-            weight: 1,
-            ranks: self.dp_size,
-            report: self.load.as_ref().map(|load| load.report(own_then)),
-            speed: None,
-            live: Arc::new(live),
-        }
-    }
-}
-
-impl RoleForm {
-    fn role(self) -> Role {
-        match self {
-            Self::Plain => Role::Plain,
-            Self::Prefill => Role::Prefill,
-            Self::Decode => Role::Decode,
-        }
-    }
-}
-
-impl OutstandingForm {
-    fn outstanding(self) -> Outstanding {
-        Outstanding { uncached_tokens: self.uncached_tokens, requests: self.requests }
-    }
-}
-
-impl LoadForm {
-    fn report(&self, own_then: Outstanding) -> Report {
-        Report {
-            captured_at: NOW,
-            fresh_until: Millis(NOW.0 + 1),
-            waiting: self.waiting,
-            running: self.running,
-            max_running: self.max_running,
-            total_tokens: self.total_tokens,
-            max_total_tokens: self.max_total_tokens,
-            waiting_uncached_tokens: self.waiting_uncached_tokens,
-            estimated_prefill_queue_ms: self.estimated_prefill_queue_ms,
-            own_then,
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! What comes out of a scenario.
 
-use crate::decision::{CacheDecision, Decision, PressureSource, Reason, Trace};
+use crate::decision::{CacheDecision, Cost, Decision, PressureSource, Reason, Trace};
 use crate::fleet::Fleet;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// A decision and its trace in the words of the vectors' `expect`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -35,11 +36,20 @@ pub struct Outcome {
     pub guard_compared: u32,
     /// See [`Trace::guard_overrides`].
     pub guard_overrides: u32,
+    /// Under cost selection: `L` of every worker.
+    pub line: Option<ByWorker>,
+    /// See [`crate::decision::CostTrace::mean_line`].
+    pub mean_line: Option<u64>,
+    /// Under cost selection: the scores that were compared.
+    pub scores: Option<ByWorker>,
 }
+
+/// A number for each of some workers, by id.
+pub type ByWorker = BTreeMap<String, u64>;
 
 impl Outcome {
     /// Names of the fields.
-    pub const FIELDS: [&str; 14] = [
+    pub const FIELDS: [&str; 17] = [
         "name",
         "worker",
         "reason",
@@ -54,12 +64,16 @@ impl Outcome {
         "pin_pressure_source",
         "guard_compared",
         "guard_overrides",
+        "line",
+        "mean_line",
+        "scores",
     ];
 
     /// Puts a decision over `fleet` into words; `None`: nobody is routable.
     pub fn new(name: &str, fleet: &Fleet, decision: Option<&Decision>) -> Self {
         let nothing = Trace::default();
         let trace = decision.map_or(&nothing, |decision| &decision.trace);
+        let cost = trace.cost.as_ref();
         let worker = decision.and_then(|decision| fleet.workers().get(decision.at));
         Self {
             name: name.to_owned(),
@@ -76,6 +90,22 @@ impl Outcome {
             pin_pressure_source: trace.pin_pressure_source.map(PressureSource::as_str),
             guard_compared: trace.guard_compared,
             guard_overrides: trace.guard_overrides,
+            line: cost.map(|cost| by_worker(fleet, cost.costs.iter(), |cost| cost.line)),
+            mean_line: cost.map(|cost| cost.mean_line),
+            scores: cost.map(|cost| by_worker(fleet, cost.compared(), score)),
         }
     }
+}
+
+fn by_worker<'c>(
+    fleet: &Fleet,
+    costs: impl Iterator<Item = &'c Cost>,
+    number: impl Fn(&Cost) -> u64,
+) -> ByWorker {
+    costs.map(|cost| (fleet.workers()[cost.at].id.to_string(), number(cost))).collect()
+}
+
+/// JSON numbers end at 64 bits.
+fn score(cost: &Cost) -> u64 {
+    u64::try_from(cost.score).unwrap_or(u64::MAX)
 }

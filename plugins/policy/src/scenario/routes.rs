@@ -195,7 +195,15 @@ impl StepResult {
 }
 
 fn request(now: Millis) -> Request<'static> {
-    Request { now, prompt: None, excluded: &[], dice: 0, turn: 0, mean_uncached_tokens: 0 }
+    Request {
+        now,
+        prompt: None,
+        excluded: &[],
+        dice: 0,
+        turn: 0,
+        mean_uncached_tokens: 0,
+        foreign_share: crate::fleet::ForeignShare::default(),
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::rules::{CostRules, Selection};
 
 const ONE: &str = r#"{"name": "n", "request": {"input_tokens": 100},
  "workers": [{"id": "a", "load": null}]}"#;
@@ -43,6 +44,7 @@ fn unknown_keys_are_refused_by_name_wherever_they_are() {
         with("workers", r#"[{"id": "a", "surplus": 1}]"#),
         with("workers", r#"[{"id": "a", "load": {"surplus": 1}}]"#),
         with("workers", r#"[{"id": "a", "inflight": {"surplus": 1}}]"#),
+        with("workers", r#"[{"id": "a", "ledger": {"outstanding_tokens": 1, "surplus": 1}}]"#),
         with("candidates", r#"[{"id": "a", "uncached_tokens": 1, "blocks": 1, "surplus": 1}]"#),
         with("expect", r#"{"surplus": 1}"#),
     ] {
@@ -52,9 +54,22 @@ fn unknown_keys_are_refused_by_name_wherever_they_are() {
 }
 
 #[test]
-fn cost_selection_is_refused_as_such() {
-    let text = with("rules", r#"{"selection": "cost", "price_worker": 0}"#);
-    assert_eq!(complaint(&text), "scenario `n`: selection is `cost`; only `ladder` can be run");
+fn a_rule_of_the_other_selection_is_refused_by_name() {
+    let text = with("rules", r#"{"selection": "cost", "pin_order": "locality"}"#);
+    assert_eq!(complaint(&text), "scenario `n`: pin_order belongs to `selection: ladder`");
+    let text = with("rules", r#"{"worker_queue_limit": 8, "price_worker": 4}"#);
+    assert_eq!(complaint(&text), "scenario `n`: price_worker belongs to `selection: cost`");
+}
+
+#[test]
+fn without_a_gate_the_selection_is_cost_unless_it_is_said() {
+    let selection = |rules: &str| one(&with("rules", rules)).rules().selection.as_str();
+    assert_eq!(selection("{}"), "cost");
+    assert_eq!(selection(r#"{"worker_queue_limit": null}"#), "cost");
+    assert_eq!(selection(r#"{"worker_queue_limit": 8}"#), "ladder");
+    assert_eq!(selection(r#"{"selection": "ladder"}"#), "ladder");
+    let both = r#"{"selection": "cost", "worker_queue_limit": 8}"#;
+    assert!(complaint(&with("rules", both)).contains("worker_queue_limit belongs to"));
 }
 
 #[test]
@@ -70,6 +85,13 @@ fn rules_that_could_not_be_configured_are_refused_by_name() {
         (r#"{"candidate_min_workers": 0}"#, "candidate_min_workers"),
         (r#"{"candidate_max_workers": 33}"#, "candidate_max_workers"),
         (r#"{"pressure_rel": 1}"#, "pressure_rel"),
+        (r#"{"price_worker": 65}"#, "price_worker must be within 0 and 64"),
+        (r#"{"price_worker": 0}"#, "price_worker must be above 0"),
+        (r#"{"price_fleet": -1}"#, "price_fleet"),
+        (r#"{"tie_percent": 21}"#, "tie_percent"),
+        (r#"{"speed_snap": 0.5}"#, "speed_snap"),
+        (r#"{"home_bonus": 1}"#, "home_bonus"),
+        (r#"{"home_bonus_foreign": 0.8}"#, "home_bonus_foreign must be below 1 together"),
     ] {
         let complaint = complaint(&with("rules", rules));
         assert!(complaint.contains(key), "{complaint}");
@@ -84,7 +106,10 @@ fn a_floor_as_high_as_the_limit_is_allowed() {
 
 #[test]
 fn absent_rules_have_their_defaults() {
-    assert_eq!(one(ONE).rules(), &Rules::default());
+    let cost = Selection::Cost(CostRules::default());
+    assert_eq!(one(ONE).rules(), &Rules { selection: cost, ..Rules::default() });
+    let ladder = one(&with("rules", r#"{"selection": "ladder"}"#));
+    assert_eq!(ladder.rules(), &Rules::default());
     let off = one(&with("rules", r#"{"min_matched_tokens": null}"#));
     assert_eq!(off.rules().min_matched_tokens, None);
 }
@@ -95,13 +120,16 @@ fn names_that_are_there_twice_and_strangers_are_refused() {
     assert!(complaint(&with("candidates", &format!("[{owner},{owner}]"))).contains("twice"));
     assert!(complaint(&with("workers", r#"[{"id": "a"}, {"id": "a"}]"#)).contains("twice"));
     let stranger = r#"[{"id": "z", "uncached_tokens": 1, "blocks": 1}]"#;
-    assert!(complaint(&with("candidates", stranger)).contains("`z` is not among"));
+    assert!(complaint(&with("candidates", stranger)).contains("candidate `z` is not among"));
+    let homeless = with("request", r#"{"input_tokens": 1, "home": "z"}"#);
+    assert!(complaint(&homeless).contains("home `z` is not among"));
 }
 
 #[test]
 fn wrong_kinds_of_values_are_refused() {
     for text in [
         with("request", r#"{"input_tokens": -1}"#),
+        with("rules", r#"{"selection": "best"}"#),
         with("workers", r#"[{"id": "a", "role": "chef"}]"#),
         with("workers", r#"[{"id": "a", "load": {"waiting": 1.5}}]"#),
         with("workers", "7"),

@@ -16,7 +16,9 @@ struct Block {
 #[derive(Debug, Default)]
 struct Worker {
     life: u64,
-    capacity: u64,
+    /// As it started, and as it is believed by now.
+    start: u64,
+    capacity: f64,
     blocks: BTreeMap<PrefixKey, Block>,
 }
 
@@ -45,8 +47,9 @@ impl Model {
 
     fn add(&mut self, slot: Slot) {
         self.lives += 1;
-        let (life, capacity) = (self.lives, self.unknown_capacity);
-        let before = self.workers.insert(slot.0, Worker { life, capacity, ..Worker::default() });
+        let (life, start) = (self.lives, self.unknown_capacity);
+        let worker = Worker { life, start, capacity: start as f64, ..Worker::default() };
+        let before = self.workers.insert(slot.0, worker);
         assert!(before.is_none(), "a slot is given out once");
     }
 
@@ -100,7 +103,7 @@ impl Model {
             let Some((_, coldest)) = unpinned.min() else {
                 return;
             };
-            if counted <= worker.capacity {
+            if counted <= worker.capacity as u64 {
                 return;
             }
             worker.blocks.remove(&coldest);
@@ -179,6 +182,8 @@ enum Step {
     Remove(usize),
     Forget(usize),
     SetCapacity(usize, u64),
+    /// Predicted and reported, percent of the input.
+    Reported(usize, u64, u64),
     Credit(usize, Vec<bool>),
     FirstByte(usize),
     Settle(usize, How),
@@ -196,6 +201,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..8).prop_map(Step::Remove),
         1 => (0usize..8).prop_map(Step::Forget),
         2 => (0usize..8, 0u64..24).prop_map(|(at, blocks)| Step::SetCapacity(at, blocks)),
+        4 => (0usize..8, 0u64..101, 0u64..101).prop_map(|(at, predicted, reported)| Step::Reported(at, predicted, reported)),
         20 => (0usize..8, prompt).prop_map(|(at, prompt)| Step::Credit(at, prompt)),
         8 => (0usize..64).prop_map(Step::FirstByte),
         16 => (0usize..64, how).prop_map(|(at, how)| Step::Settle(at, how)),
@@ -267,7 +273,23 @@ impl Pair {
             Step::SetCapacity(at, blocks) => {
                 if let Some(slot) = self.slot(at) {
                     self.index.set_capacity(slot, blocks);
-                    self.model.workers.get_mut(&slot.0).unwrap().capacity = blocks.max(1);
+                    let worker = self.model.workers.get_mut(&slot.0).unwrap();
+                    if worker.start != blocks.max(1) {
+                        worker.start = blocks.max(1);
+                        worker.capacity = worker.start as f64;
+                    }
+                    self.model.shrink(slot);
+                }
+            }
+            Step::Reported(at, predicted, reported) => {
+                if let Some(slot) = self.slot(at) {
+                    self.index.reported(slot, predicted, reported, 100);
+                    let worker = self.model.workers.get_mut(&slot.0).unwrap();
+                    let start = worker.start as f64;
+                    let factor = 1.0 + 0.1 * (reported as f64 - predicted as f64) / 100.0;
+                    let most = start * 16.0;
+                    worker.capacity =
+                        (worker.capacity * factor).clamp((start / 16.0).max(1.0), most);
                     self.model.shrink(slot);
                 }
             }
@@ -316,6 +338,7 @@ impl Pair {
             assert_eq!(held(&self.index, keys), self.model.held(keys), "{keys:?}");
         }
         for (&slot, worker) in &self.model.workers {
+            assert_eq!(self.index.capacity(Slot(slot)), Some(worker.capacity as u64));
             assert_eq!(self.index.owned(Slot(slot)), worker.blocks.len() as u64);
         }
         let stats = self.index.stats();

@@ -137,7 +137,7 @@ fn compare(ledger: &Ledger, model: &Model, open: u64) -> Result<(), TestCaseErro
     prop_assert_eq!(ledger.in_flight(), open);
     prop_assert_eq!(ledger.events(), model.dispatched as u64 + model.ended);
     let report = native(1, 300);
-    let line = ledger.line(Millis(model.now), Some(2_000), Some(&report), 50);
+    let line = ledger.line(Millis(model.now), Some(2_000), Some(&ReportedWork::of(&report)), 50);
     prop_assert_eq!(line, model.line(2_000, 300, 50));
     Ok(())
 }

@@ -1,16 +1,16 @@
 //! The `rules` of a scenario: names and defaults as in the configuration, checked alike.
 
 use super::super::ScenarioError;
-use crate::rules::{Factor, PinOrder, Ratio, Rules};
+use crate::rules::{
+    Bonus, CostRules, Factor, PinOrder, Price, Ratio, Rules, Selection, SpeedSnap, TiePercent,
+};
 use serde::Deserialize;
 use std::num::{NonZeroU32, NonZeroU64};
 
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Form {
-    /// Looked at before anything else is read.
-    #[serde(rename = "selection")]
-    _selection: Option<String>,
+    selection: Option<SelectionForm>,
     worker_queue_limit: Option<u64>,
     saturation_queue_floor: Option<u64>,
     min_matched_tokens: Option<u64>,
@@ -29,6 +29,19 @@ pub(super) struct Form {
     pin_max_queue: Option<u64>,
     dispatch_correction: bool,
     scale_with_dp: bool,
+    price_worker: f64,
+    price_fleet: f64,
+    tie_percent: u8,
+    speed_snap: f64,
+    home_bonus: f64,
+    home_bonus_foreign: f64,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SelectionForm {
+    Ladder,
+    Cost,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -40,9 +53,9 @@ enum PinOrderForm {
 
 impl Default for Form {
     fn default() -> Self {
-        let rules = Rules::default();
+        let (rules, cost) = (Rules::default(), CostRules::default());
         Self {
-            _selection: None,
+            selection: None,
             worker_queue_limit: rules.worker_queue_limit.map(NonZeroU64::get),
             saturation_queue_floor: rules.saturation_queue_floor.map(NonZeroU64::get),
             min_matched_tokens: rules.min_matched_tokens,
@@ -64,6 +77,12 @@ impl Default for Form {
             pin_max_queue: rules.pin_max_queue,
             dispatch_correction: rules.dispatch_correction,
             scale_with_dp: rules.scale_with_dp,
+            price_worker: cost.price_worker.get(),
+            price_fleet: cost.price_fleet.get(),
+            tie_percent: cost.tie_percent.get(),
+            speed_snap: cost.speed_snap.get(),
+            home_bonus: cost.home_bonus.get(),
+            home_bonus_foreign: cost.home_bonus_foreign.get(),
         }
     }
 }
@@ -81,6 +100,7 @@ impl Form {
         }
         let choices = self.min_load_choices.map(|k| checked.count("min_load_choices", k));
         Ok(Rules {
+            selection: self.selection(&checked)?,
             worker_queue_limit: limit,
             saturation_queue_floor: floor,
             min_matched_tokens: self.min_matched_tokens.filter(|_| !candidates_given),
@@ -105,6 +125,38 @@ impl Form {
             dispatch_correction: self.dispatch_correction,
             scale_with_dp: self.scale_with_dp,
         })
+    }
+
+    /// Unset: the ladder where there is a gate, else cost.
+    fn selection(&self, checked: &Checked<'_>) -> Result<Selection, ScenarioError> {
+        let cost = self.cost(checked)?;
+        Ok(match (self.selection, self.worker_queue_limit) {
+            (Some(SelectionForm::Ladder), _) | (None, Some(_)) => Selection::Ladder,
+            (Some(SelectionForm::Cost), _) | (None, None) => Selection::Cost(cost),
+        })
+    }
+
+    fn cost(&self, checked: &Checked<'_>) -> Result<CostRules, ScenarioError> {
+        let price = |key, value| {
+            Price::new(value).ok_or_else(|| checked.wrong(key, "must be within 0 and 64"))
+        };
+        let bonus = |key, value| {
+            Bonus::new(value).ok_or_else(|| checked.wrong(key, "must be at least 0 and below 1"))
+        };
+        let rules = CostRules {
+            price_worker: price("price_worker", self.price_worker)?,
+            price_fleet: price("price_fleet", self.price_fleet)?,
+            tie_percent: TiePercent::new(self.tie_percent)
+                .ok_or_else(|| checked.wrong("tie_percent", "must be within 0 and 20"))?,
+            speed_snap: SpeedSnap::new(self.speed_snap)
+                .ok_or_else(|| checked.wrong("speed_snap", "must be within 1 and 1000000"))?,
+            home_bonus: bonus("home_bonus", self.home_bonus)?,
+            home_bonus_foreign: bonus("home_bonus_foreign", self.home_bonus_foreign)?,
+        };
+        match rules.conflict() {
+            None => Ok(rules),
+            Some(conflict) => Err(checked.wrong(conflict.key, conflict.must)),
+        }
     }
 
     fn gate(&self, checked: &Checked<'_>) -> Result<Gate, ScenarioError> {

@@ -1,0 +1,86 @@
+//! Cost selection: the predicted wait for this request, plus what its prefill costs everybody else.
+//!
+//! One rule without gate, floor or mode switch. With empty queues it is the shortest predicted time
+//! to the first token; with long queues everywhere it is affinity, because what is ahead of
+//! everybody is the price of every token computed twice. The mean line makes the score of each
+//! worker depend on all of them, so every worker's line is read; exact scores are computed of those
+//! few only that [`choice`] cannot rule out.
+
+mod choice;
+mod field;
+mod rough;
+mod score;
+
+use crate::decision::{CacheDecision, CostTrace, Decision, Reason, Trace};
+use crate::fallback;
+use crate::rules::CostRules;
+use crate::scene::{Choice, Scene};
+use field::Field;
+use score::{Row, Terms};
+
+/// Uncached within so many tokens of the least anywhere is an owner's.
+const OWNER_TOKENS: u64 = 1024;
+
+/// How much of it is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// The chosen worker's cost.
+    Chosen,
+    /// Every worker's.
+    Everybody,
+}
+
+/// Where the request goes; `None`: nobody is routable.
+pub(crate) fn place(scene: Scene<'_>, rules: &CostRules, detail: Detail) -> Option<Decision> {
+    let Some(prompt) = scene.request.prompt else {
+        let mut trace = Trace::default();
+        let choice = fallback::place(scene, &[], &mut trace)?;
+        return Some(scene.decision(choice, trace));
+    };
+    let field = Field::look(scene, &prompt)?;
+    let terms = Terms::new(scene, rules, &field);
+    let row = choice::choose(scene, rules, &prompt, (&field, &terms))?;
+    let reason = reason(&field, &row);
+    let cost = |at| terms.cost(&terms.row(at, scene.request.uncached_tokens(at)));
+    let cost = CostTrace {
+        chosen: terms.cost(&row),
+        mean_line: field.mean_line,
+        token_price: terms.token_price(&row),
+        diverted_tokens: row.uncached_tokens.saturating_sub(field.least_uncached),
+        home: field.home,
+        costs: match detail {
+            Detail::Chosen => Vec::new(),
+            Detail::Everybody => field.members().map(cost).collect(),
+        },
+    };
+    let choice = Choice { at: row.at, reason, cache: cache_decision(reason) };
+    let best_rejected_blocks = if reason == Reason::Diverted { field.deepest } else { 0 };
+    let trace = Trace { best_rejected_blocks, cost: Some(cost), ..Trace::default() };
+    Some(scene.decision(choice, trace))
+}
+
+fn reason(field: &Field, chosen: &Row) -> Reason {
+    if field.deepest == 0 {
+        return if chosen.is_home { Reason::Home } else { Reason::LeastCost };
+    }
+    if chosen.uncached_tokens <= field.least_uncached.saturating_add(OWNER_TOKENS) {
+        return Reason::Owner;
+    }
+    Reason::Diverted
+}
+
+fn cache_decision(reason: Reason) -> CacheDecision {
+    match reason {
+        Reason::Owner => CacheDecision::CacheHit,
+        Reason::Diverted => CacheDecision::CacheWorkerQueued,
+        Reason::CacheCandidate
+        | Reason::SaturationPin
+        | Reason::Home
+        | Reason::LeastCost
+        | Reason::LeastLoad
+        | Reason::RoundRobin => CacheDecision::CacheMiss,
+    }
+}
+
+#[cfg(test)]
+mod tests;

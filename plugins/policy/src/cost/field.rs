@@ -1,0 +1,86 @@
+//! Every worker's line, read once: counters do not change while one decision compares them.
+//!
+//! This is the loop that all of a large fleet goes through, so lines are kept as floating point
+//! numbers, in which so many tokens are exact: rough scores are computed of several at a time.
+
+use crate::request::Prompt;
+use crate::scene::Scene;
+use smallvec::SmallVec;
+
+/// Tokens that count: no engine computes more in a year. What is above counts as this, so that no
+/// product overflows and every number of tokens is a floating point one.
+pub(super) const MOST_TOKENS: u64 = 1 << 40;
+/// Workers whose numbers fit the stack; for a larger fleet each list is one allocation.
+const ON_STACK: usize = 64;
+
+/// A number for each worker of the snapshot, by position.
+pub(super) type Numbers = SmallVec<[f64; ON_STACK]>;
+
+/// The fleet before one request.
+#[derive(Debug)]
+pub(super) struct Field {
+    /// `L`, tokens; infinite at workers the request may not go to.
+    pub(super) lines: Numbers,
+    /// Does somebody, but not everybody, fail hard admission? Those are not compared.
+    pub(super) is_some_full: bool,
+    /// `Lbar`.
+    pub(super) mean_line: u64,
+    /// The most blocks of the prompt anybody holds.
+    pub(super) deepest: u32,
+    /// The fewest uncached tokens anywhere.
+    pub(super) least_uncached: u64,
+    /// The rendezvous home of a prompt whose home block nobody holds.
+    pub(super) home: Option<usize>,
+}
+
+impl Field {
+    /// `None`: nobody is routable.
+    pub(super) fn look(scene: Scene<'_>, prompt: &Prompt<'_>) -> Option<Self> {
+        let (request, lanes) = (scene.request, scene.fleet.lanes());
+        let (now, mean) = (request.now, request.mean_uncached());
+        // Seldom anybody is, and then few.
+        let is_anybody_excluded = !request.excluded.is_empty();
+        let is_excluded = |slot| is_anybody_excluded && request.excluded.contains(slot);
+        let mut lines = Numbers::from_elem(f64::INFINITY, lanes.len());
+        let (mut sum, mut members, mut full) = (0, 0_u64, 0_u64);
+        for (lane, place) in lanes.iter().zip(&mut lines) {
+            if !lane.is_open() || is_excluded(&lane.slot) {
+                continue;
+            }
+            let line = lane.line(now, mean).min(MOST_TOKENS);
+            *place = line as f64;
+            sum += line;
+            members += 1;
+            full += u64::from(!lane.has_room(now, prompt.input_tokens));
+        }
+        let mut field = Self {
+            lines,
+            is_some_full: 0 < full && full < members,
+            mean_line: sum.checked_div(members)?,
+            deepest: 0,
+            least_uncached: prompt.input_tokens,
+            home: None,
+        };
+        for held in prompt.holdings {
+            if !field.has(held.at) {
+                continue;
+            }
+            field.deepest = field.deepest.max(held.blocks);
+            field.least_uncached = field.least_uncached.min(held.uncached_tokens);
+        }
+        if prompt.home_blocks.is_some_and(|blocks| field.deepest < blocks) {
+            field.home = scene.fleet.home(prompt.home, |at| field.has(at));
+        }
+        Some(field)
+    }
+
+    /// May the request go there?
+    pub(super) fn has(&self, at: usize) -> bool {
+        self.lines[at] < f64::INFINITY
+    }
+
+    /// All workers the request may go to.
+    pub(super) fn members(&self) -> impl Iterator<Item = usize> {
+        (0..self.lines.len()).filter(|&at| self.has(at))
+    }
+}

@@ -1,0 +1,171 @@
+//! What of each worker is computed once per snapshot, so that a decision that looks at all of a
+//! thousand workers reads little and divides less.
+
+use super::{Live, Millis, Report, Slot, Speed, SpeedSource, Worker};
+use crate::ledger::ReportedWork;
+use crate::pressure::Native;
+use crate::rules::SpeedSnap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+/// All that cost selection reads of a worker besides [`Live`]: one cache line, beside its
+/// neighbours'.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub(crate) struct Lane {
+    live: Arc<Live>,
+    work: ReportedWork,
+    /// The beginning of time if there is no report.
+    fresh_until: Millis,
+    /// A prompt of so many tokens and more has no room while the report is fresh.
+    room: u64,
+    /// What the head of the worker's line is computed at; `None` if no speed is known in the fleet.
+    speed: Option<NonZeroU64>,
+    pub(crate) slot: Slot,
+    can_prefill: bool,
+}
+
+impl Lane {
+    pub(super) fn new(worker: &Worker, vref: Option<NonZeroU64>, snap: SpeedSnap) -> Self {
+        let report = worker.report.as_ref();
+        Self {
+            live: Arc::clone(&worker.live),
+            work: report.map_or_else(|| ReportedWork::of(&Report::default()), ReportedWork::of),
+            fresh_until: report.map_or(Millis::default(), |report| report.fresh_until),
+            room: report.map_or(u64::MAX, room),
+            speed: effective_speed(worker.speed, vref, snap),
+            slot: worker.slot,
+            can_prefill: worker.can_prefill(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn speed(&self) -> Option<NonZeroU64> {
+        self.speed
+    }
+
+    pub(super) fn ratio(&self, vref: Option<NonZeroU64>) -> f64 {
+        let clipped = |speed: Option<NonZeroU64>| clipped_speed(speed.map(NonZeroU64::get));
+        f64::from(clipped(vref)) / f64::from(clipped(self.speed))
+    }
+
+    /// Able to prefill and routable now.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.can_prefill && self.live.is_routable()
+    }
+
+    /// `L`, tokens.
+    #[inline]
+    pub(crate) fn line(&self, now: Millis, mean_uncached_tokens: u64) -> u64 {
+        let work = (now < self.fresh_until).then_some(&self.work);
+        let speed = self.speed.map(NonZeroU64::get);
+        self.live.ledger.line(now, speed, work, mean_uncached_tokens)
+    }
+
+    /// Does it pass hard admission with a prompt of so many tokens?
+    #[inline]
+    pub(crate) fn has_room(&self, now: Millis, input_tokens: u64) -> bool {
+        input_tokens < self.room || self.fresh_until <= now
+    }
+
+    /// Requests of this edge there without a first byte.
+    pub(crate) fn requests(&self) -> u64 {
+        self.live.ledger.outstanding().requests
+    }
+}
+
+/// Hard admission turned round: the shortest prompt without room; `u64::MAX` where the report does
+/// not say, which no prompt reaches.
+fn room(report: &Report) -> u64 {
+    let Some(native) = Native::of(report) else { return u64::MAX };
+    if native.max_running <= native.running || native.max_total_tokens < native.total_tokens {
+        return 0;
+    }
+    (native.max_total_tokens - native.total_tokens).saturating_add(1)
+}
+
+/// A speed as it is divided by: 2^32 tokens per second and more are alike, and so are all workers
+/// of a fleet without a known speed.
+pub(crate) fn clipped_speed(speed: Option<u64>) -> u32 {
+    speed.map_or(1, |speed| u32::try_from(speed).unwrap_or(u32::MAX))
+}
+
+fn effective_speed(
+    speed: Option<Speed>,
+    vref: Option<NonZeroU64>,
+    snap: SpeedSnap,
+) -> Option<NonZeroU64> {
+    let (Some(speed), Some(reference)) = (speed, vref) else {
+        return vref;
+    };
+    let own = NonZeroU64::new(speed.tokens_per_second).unwrap_or(NonZeroU64::MIN);
+    match speed.source {
+        SpeedSource::Configured | SpeedSource::Reported => Some(own),
+        SpeedSource::Measured if snap.is_near(own.get(), reference.get()) => Some(reference),
+        SpeedSource::Measured => Some(own),
+    }
+}
+
+/// `sorted[n / 2]` of the speeds that are known of workers that can prefill.
+pub(super) fn upper_median_speed(workers: &[Worker]) -> Option<NonZeroU64> {
+    let mut speeds: Vec<u64> = workers
+        .iter()
+        .filter(|worker| worker.can_prefill())
+        .filter_map(|worker| worker.speed)
+        .map(|speed| speed.tokens_per_second)
+        .collect();
+    speeds.sort_unstable();
+    NonZeroU64::new(speeds.get(speeds.len() / 2)?.max(&1).to_owned())
+}
+
+/// Part of the requests at a fleet's workers that other edges sent, in millionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ForeignShare(u32);
+
+impl ForeignShare {
+    /// To the next millionth; `None` unless `0 <= value <= 1`.
+    pub fn new(value: f64) -> Option<Self> {
+        (0.0..=1.0).contains(&value).then(|| Self((value * 1e6).round() as u32))
+    }
+
+    pub(crate) fn millionths(self) -> u64 {
+        self.0.into()
+    }
+
+    /// What the workers' reports show beyond `own_in_flight`. Reports older than the newest one's
+    /// sending allows are left out.
+    pub(super) fn of(workers: &[Worker]) -> Self {
+        let reports = || {
+            let workers = workers.iter().filter(|worker| worker.can_prefill());
+            workers.filter_map(|worker| worker.report.as_ref())
+        };
+        let newest = reports().map(|report| report.captured_at).max().unwrap_or_default();
+        let (mut all, mut foreign) = (0u128, 0u128);
+        for report in reports().filter(|report| newest < report.fresh_until) {
+            let (Some(running), Some(waiting)) = (report.running, report.waiting) else { continue };
+            let requests = running.saturating_add(waiting);
+            all += u128::from(requests);
+            foreign += u128::from(requests.saturating_sub(report.own_in_flight));
+        }
+        // At most a million: foreign requests are among all.
+        Self((foreign * 1_000_000).checked_div(all).unwrap_or(0) as u32)
+    }
+}
+
+/// The reported queue, in a few bytes: a fleet that queues everywhere is read as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Queue {
+    /// The beginning of time if there is none, or if the worker cannot prefill.
+    pub(super) fresh_until: Millis,
+    pub(super) waiting: u64,
+}
+
+impl Queue {
+    pub(super) fn of(worker: &Worker) -> Self {
+        let report = worker.report.as_ref().filter(|_| worker.can_prefill());
+        let queue = report.and_then(|report| Some((report.fresh_until, report.waiting?)));
+        let (fresh_until, waiting) = queue.unwrap_or_default();
+        Self { fresh_until, waiting }
+    }
+}
