@@ -6,19 +6,22 @@
 //! story cannot be about another moment. Used live by `POST /v1/explain` and offline by
 //! `tidegate explain --scenario`; the command line renders both with [`Explanation::text`].
 
+mod routes;
 mod rungs;
 mod text;
 mod verdicts;
 mod workers;
 
+pub use routes::RouteView;
 pub use text::visible;
 pub use workers::{ReportAge, WorkerView};
 
 use crate::config::Policy;
-use crate::routing;
+use crate::routing::{self, Asked};
 use serde::{Deserialize, Serialize};
 use tidegate_policy::decision::Decision;
 use tidegate_policy::fleet::Fleet;
+use tidegate_policy::learned::{Pin, Routes};
 use tidegate_policy::request::Request;
 use tidegate_policy::rules::Rules;
 
@@ -35,6 +38,18 @@ pub struct Case<'a> {
     pub request: Request<'a>,
     /// Blocks of the prompt, if they were counted.
     pub blocks: Option<u32>,
+    /// What the policy `learned` knows.
+    pub routes: Option<&'a Routes>,
+    /// The client's own route.
+    pub pin: Option<&'a Pin>,
+}
+
+impl<'a> Case<'a> {
+    /// The same under another policy.
+    fn asked(&self, policy: &'a Policy) -> Asked<'a> {
+        let Self { fleet, request, routes, pin, .. } = *self;
+        Asked { policy, routes, fleet, request, pin }
+    }
 }
 
 /// The story of one decision.
@@ -56,8 +71,13 @@ pub struct Explanation {
     pub candidates: Vec<CandidateView>,
     /// The rungs in order.
     pub rungs: Vec<Rung>,
-    /// Who it is; null: nobody is routable.
+    /// Who it is; null: nobody.
     pub winner: Option<Winner>,
+    /// Code of the error the client would get; null: somebody takes it.
+    pub refusal: Option<String>,
+    /// Under the policy `learned`: the routes, best prior first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteView>,
     /// The same request under other settings.
     pub what_if: Vec<WhatIf>,
     /// Every worker of the model as the decision saw it, by id.
@@ -153,12 +173,14 @@ pub struct WhatIf {
 impl Explanation {
     /// Decides the case and tells how; sends and books nothing.
     pub fn new(case: &Case<'_>) -> Self {
-        let decision = routing::ask(case.policy, case.fleet, &case.request);
+        let choice = routing::ask(&case.asked(case.policy));
+        let decision = choice.as_ref().ok().map(|choice| &choice.decision);
         let workers = workers::views(case);
-        let candidates = decision
-            .as_ref()
-            .map_or_else(Vec::new, |decision| candidates(case, decision, &workers));
-        let rungs = rungs::tell(case, decision.as_ref(), &candidates, &workers);
+        let candidates =
+            decision.map_or_else(Vec::new, |decision| candidates(case, decision, &workers));
+        let routes = routes::views(case, choice.as_ref());
+        let seen = rungs::Seen { candidates: &candidates, workers: &workers, routes: &routes };
+        let rungs = rungs::tell(case, choice.as_ref(), seen);
         Self {
             model: case.model.to_owned(),
             policy: case.policy.as_str().to_owned(),
@@ -166,7 +188,9 @@ impl Explanation {
             snapshot: case.fleet.version(),
             input_tokens: case.request.prompt.map(|prompt| prompt.input_tokens),
             blocks: case.blocks,
-            winner: decision.as_ref().map(|decision| winner(case.fleet, decision, &rungs)),
+            winner: decision.map(|decision| winner(case.fleet, decision, &rungs)),
+            refusal: choice.as_ref().err().map(|why| why.code().to_owned()),
+            routes,
             what_if: what_if(case),
             candidates,
             rungs,
@@ -179,7 +203,7 @@ impl Explanation {
 fn rules<'a>(case: &Case<'a>) -> Option<&'a Rules> {
     match case.policy {
         Policy::CacheAware(rules) => Some(rules),
-        Policy::LeastLoad { .. } | Policy::RoundRobin => None,
+        Policy::LeastLoad { .. } | Policy::RoundRobin | Policy::Learned(_) => None,
     }
 }
 
@@ -198,7 +222,7 @@ fn settings(policy: &Policy) -> Vec<Setting> {
         Policy::LeastLoad { choices } => {
             vec![setting("min_load_choices", choices.map(|choices| u64::from(choices.get())))]
         }
-        Policy::RoundRobin => Vec::new(),
+        Policy::RoundRobin | Policy::Learned(_) => Vec::new(),
     }
 }
 
@@ -246,7 +270,8 @@ fn what_if(case: &Case<'_>) -> Vec<WhatIf> {
 }
 
 fn other_outcome(case: &Case<'_>, change: &str, rules: Rules) -> WhatIf {
-    let decision = routing::ask(&Policy::CacheAware(rules), case.fleet, &case.request);
+    let choice = routing::ask(&case.asked(&Policy::CacheAware(rules)));
+    let decision = choice.ok().map(|choice| choice.decision);
     let worker = decision.as_ref().map(|decision| &case.fleet.workers()[decision.at]);
     WhatIf {
         change: change.to_owned(),

@@ -12,6 +12,8 @@ fn explained(scenario: &Scenario) -> Explanation {
         fleet: scenario.fleet(),
         request: scenario.request(),
         blocks: None,
+        routes: None,
+        pin: None,
     })
 }
 

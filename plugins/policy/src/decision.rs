@@ -1,5 +1,6 @@
 //! What we answer: a worker, one reason, and the audit of how it came to that.
 
+use crate::learned::Mode;
 use smallvec::SmallVec;
 
 /// Why a request went where it went. At once metric label, log field, response header and test
@@ -18,17 +19,29 @@ pub enum Reason {
     LeastLoad,
     /// Policy `round_robin`.
     RoundRobin,
+    /// Policy `learned`: a route that is not proven, to measure it.
+    Scout,
+    /// Policy `learned`: a proven route.
+    Exploit,
+    /// Policy `learned`: the client's own route.
+    Pinned,
+    /// Policy `learned`: no route is proven, the best prior.
+    GreedyFallback,
 }
 
 impl Reason {
-    /// All of them, in the order of the ladder.
-    pub const ALL: [Self; 6] = [
+    /// All of them, in the order of the ladder; then those of learned routes.
+    pub const ALL: [Self; 10] = [
         Self::CacheCandidate,
         Self::SaturationPin,
         Self::Home,
         Self::Diverted,
         Self::LeastLoad,
         Self::RoundRobin,
+        Self::Scout,
+        Self::Exploit,
+        Self::Pinned,
+        Self::GreedyFallback,
     ];
 
     /// The label.
@@ -40,6 +53,21 @@ impl Reason {
             Self::Diverted => "diverted",
             Self::LeastLoad => "least_load",
             Self::RoundRobin => "round_robin",
+            Self::Scout => Mode::Scout.as_str(),
+            Self::Exploit => Mode::Exploit.as_str(),
+            Self::Pinned => Mode::Pinned.as_str(),
+            Self::GreedyFallback => Mode::GreedyFallback.as_str(),
+        }
+    }
+}
+
+impl From<Mode> for Reason {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Scout => Self::Scout,
+            Mode::Exploit => Self::Exploit,
+            Mode::Pinned => Self::Pinned,
+            Mode::GreedyFallback => Self::GreedyFallback,
         }
     }
 }

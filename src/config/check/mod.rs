@@ -4,6 +4,7 @@ mod auth;
 mod discovery;
 mod edge;
 mod guards;
+mod learned;
 mod listeners;
 mod models;
 mod policy;
