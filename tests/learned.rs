@@ -5,12 +5,17 @@
 
 mod support;
 
+use futures_util::StreamExt;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
 use support::client::{Answer, Connection, chat, exchange, post, request, request_with};
 use support::edge::Edge;
 use support::engine::{Engine, Reply, Step, chunk, event, sha256, stream_end, stream_head};
-use support::until;
+use support::{until, within};
+use tidegate::simulate::client::{Chat, ChatClient, Message};
+use tidegate::simulate::nodes::Nodes;
+use tidegate::simulate::server::{FleetConfig, SimulatedFleet};
 
 const CHAT: &str = "/v1/chat/completions";
 const SLOW: &str = "m | cpu[0-39]";
@@ -404,4 +409,135 @@ async fn a_route_that_dies_loses_all_traffic_and_is_scouted_after_the_cool_down(
     })
     .await;
     assert_eq!(epoch(&edge).await, 0);
+}
+
+/// A node of 40 layers that alone makes 500 tokens per second, and one of the first 20 with which it
+/// makes 1,000.
+struct Simulated {
+    fleet: SimulatedFleet,
+    nodes: Nodes,
+    edge: Edge,
+}
+
+impl Simulated {
+    /// Layers per second of each node.
+    const FAST: f64 = 20_000.0;
+    const SLOW: f64 = 20_000.0;
+
+    async fn start(learned: &str) -> Self {
+        let nodes = Nodes::default();
+        nodes.set("gpu", Self::FAST);
+        nodes.set("cpu", Self::SLOW);
+        let mut config = FleetConfig { nodes: nodes.clone(), ..FleetConfig::default() };
+        config.model = "m".to_owned();
+        config.tokens_per_event = 5;
+        config.engine.decode_base_ms = 0.01;
+        config.engine.decode_seq_ms = 0.0;
+        let fleet = SimulatedFleet::start(2, config).await.unwrap();
+        let [gpu, cpu] = fleet.addresses()[..] else { panic!("two nodes") };
+        let edge = Edge::start(&format!(
+            "  access_log: {{enabled: false}}\n  models:\n    - name: m\n      policy: learned\n      \
+             layers: 40\n      load_reports: {{format: none}}\n      learned: {{{learned}}}\n      workers:\n        \
+             - {{id: gpu, url: \"http://{gpu}\", first_layer: 0, last_layer: 19, tps: 1000}}\n        \
+             - {{id: cpu, url: \"http://{cpu}\", first_layer: 0, last_layer: 39, tps: 500}}\n"
+        ))
+        .await;
+        edge.all_healthy().await;
+        Self { fleet, nodes, edge }
+    }
+
+    fn client(&self) -> ChatClient {
+        ChatClient::new(self.edge.traffic, self.fleet.clock(), support::PATIENCE)
+    }
+
+    fn chat() -> Chat {
+        let message = Message { role: "user", text: "hello".to_owned() };
+        Chat { model: "m".to_owned(), messages: vec![message], output_tokens: 20 }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn proven_routes_share_the_traffic_as_their_measured_speeds_do() {
+    const REQUESTS: usize = 400;
+    let simulated = Simulated::start("seed: 3, stats_half_life: 1h").await;
+    let client = simulated.client();
+    let mut modes = BTreeMap::<String, usize>::new();
+    let mut heads = BTreeMap::<String, usize>::new();
+    let all = vec![Simulated::chat(); REQUESTS];
+    let mut answers =
+        futures_util::stream::iter(all.iter().map(|chat| client.send(chat))).buffer_unordered(4);
+    while let Some(outcome) = answers.next().await {
+        assert_eq!(outcome.failure, None);
+        *modes.entry(outcome.decision.unwrap()).or_default() += 1;
+        *heads.entry(outcome.worker.unwrap()).or_default() += 1;
+    }
+    let rows = table(&simulated.edge).await;
+    let tps = |signature: &str| rows[signature]["tps"].as_f64().unwrap();
+    let (fast, slow) = (tps("m | gpu[0-19] -> cpu[0-39]"), tps("m | cpu[0-39]"));
+    let share = heads["gpu"] as f64 / REQUESTS as f64;
+    println!("{modes:?} {heads:?}; {fast:.0} and {slow:.0} tokens/s, share {share:.3}");
+    // Four standard deviations of so many draws, and a few requests before both were proven.
+    let expected = fast / (fast + slow);
+    assert!((share - expected).abs() < 0.1, "{share} of {expected}");
+    assert!(modes["exploit"] + 20 > REQUESTS, "nothing needs scouting any more: {modes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traffic_leaves_a_route_that_is_throttled_and_comes_back_when_it_recovers() {
+    const HALF_LIFE: f64 = 2.0;
+    let simulated = Simulated::start("stats_half_life: 2s").await;
+    let (tell, mut heads) = tokio::sync::mpsc::unbounded_channel();
+    // Four clients, each sending its next request when it has the answer to the last one.
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let (client, tell) = (simulated.client(), tell.clone());
+        clients.spawn(async move {
+            loop {
+                let outcome = client.send(&Simulated::chat()).await;
+                assert_eq!(outcome.failure, None);
+                tell.send(outcome.worker.unwrap() == "gpu").unwrap();
+            }
+        });
+    }
+    let begun = Instant::now();
+    let mut line = Vec::new();
+    // Sent to the fast route, of the last so many.
+    let mut window = VecDeque::new();
+    for (phase, factor, enough) in [
+        ("normal", 1.0, 0.6..1.0),
+        ("throttled 5x", 0.2, 0.0..0.5),
+        ("settled", 0.2, 0.0..0.35),
+        ("recovered", 1.0, 0.5..1.0),
+    ] {
+        simulated.nodes.set("gpu", Simulated::FAST * factor);
+        let since = Instant::now();
+        window.clear();
+        within(phase, async {
+            loop {
+                window.push_back(heads.recv().await.unwrap());
+                if window.len() <= 100 {
+                    continue;
+                }
+                window.pop_front();
+                let share = window.iter().filter(|fast| **fast).count() as f64 / 100.0;
+                if window.len() == 100 && enough.contains(&share) {
+                    let tps = |row: &Value| row["tps"].as_f64().unwrap_or(0.0);
+                    let rows = table(&simulated.edge).await;
+                    line.push(format!(
+                        "{:>5.1} s  {phase:<13} after {:.2} half-lives: {:>2.0} % to the fast \
+                         route; {:>4.0} and {:>4.0} tokens/s",
+                        begun.elapsed().as_secs_f64(),
+                        since.elapsed().as_secs_f64() / HALF_LIFE,
+                        100.0 * share,
+                        tps(&rows["m | gpu[0-19] -> cpu[0-39]"]),
+                        tps(&rows["m | cpu[0-39]"]),
+                    ));
+                    return;
+                }
+            }
+        })
+        .await;
+    }
+    clients.shutdown().await;
+    println!("{}", line.join("\n"));
 }
