@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tidegate_policy::decision::{Considered, CostTrace, Decision};
 use tidegate_policy::fleet::Fleet;
+use tidegate_policy::learned::Selection;
 
 /// The log target of the access log.
 pub const ACCESS_LOG: &str = "access";
@@ -70,6 +71,9 @@ pub struct Record {
     pub total_ms: u64,
     /// Workers tried.
     pub attempts: u32,
+    /// The route it took, under the policy `learned`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route: Option<RouteSelected>,
     /// The rungs; not part of the access log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rungs: Option<Rungs>,
@@ -77,6 +81,27 @@ pub struct Record {
 
 fn outcome_label<S: serde::Serializer>(outcome: &Outcome, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_str(outcome.as_str())
+}
+
+/// The event of a route that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RouteSelected {
+    /// `route selected`.
+    pub event: &'static str,
+    /// `scout`, `exploit`, `pinned` or `greedy-fallback`.
+    pub mode: &'static str,
+    /// Which route.
+    pub signature: String,
+}
+
+impl From<&Selection> for RouteSelected {
+    fn from(selection: &Selection) -> Self {
+        Self {
+            event: "route selected",
+            mode: selection.mode.as_str(),
+            signature: selection.signature.to_string(),
+        }
+    }
 }
 
 /// The four counts of a prompt; absent ones are unknown.

@@ -1,6 +1,10 @@
 //! From a body to a decision, for the proxy and for `explain`: which model, what the index knows of
 //! the prompt, what the fleet looks like now, and what the policy says.
 
+mod ask;
+
+pub use ask::{Asked, Choice, Unroutable, ask, ask_in_detail};
+
 use crate::config::Policy;
 use crate::fleet::{ModelFleet, clock};
 use crate::prompt::{self, Dialect, Envelope, PromptKeys, encoding};
@@ -8,10 +12,10 @@ use crate::state::{Running, ServedModel};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use thiserror::Error;
-use tidegate_policy::decision::Decision;
 use tidegate_policy::fleet::{Fleet, Millis, Slot};
+use tidegate_policy::learned::{Pin, PinError};
 use tidegate_policy::prefix::{PrefixKeys, Root};
-use tidegate_policy::request::{Holder, Holdings, Prompt, Request, holdings};
+use tidegate_policy::request::{Holder, Holdings, Prompt, Request, holdings, seeded_dice};
 
 /// Whose request it is, and what of it matters for where it goes.
 #[derive(Debug)]
@@ -22,29 +26,34 @@ pub struct ReadRequest {
     pub query: Option<Query>,
     /// Did the client ask for a stream?
     pub streamed: bool,
+    /// The route the client wants, under the policy `learned`.
+    pub pin: Option<Pin>,
 }
 
-/// Why a request belongs to no model.
+/// Why a request cannot be routed, whatever its fleet looks like.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum NoModel {
+pub enum ReadError {
     /// It names one that is not configured.
     #[error("the model `{0}` does not exist")]
     Unknown(String),
     /// It names none, or is not a JSON object, and there is no default model.
     #[error("the request names no model and there is no default model")]
     Unnamed,
+    /// Its own route is none.
+    #[error(transparent)]
+    Route(#[from] PinError),
 }
 
 /// Reads a request's body. `header` looks up a request header's value.
 ///
 /// # Errors
-/// The request belongs to no configured model.
+/// The request belongs to no configured model, or its `route` is none.
 pub fn read<'h>(
     running: &Running,
     dialect: Dialect,
     body: &[u8],
     header: impl Fn(&str) -> Option<&'h [u8]>,
-) -> Result<ReadRequest, NoModel> {
+) -> Result<ReadRequest, ReadError> {
     let coding =
         header("content-encoding").map_or("", |value| std::str::from_utf8(value).unwrap_or("?"));
     let limit = usize::try_from(running.config.limits.max_decoded_bytes).unwrap_or(usize::MAX);
@@ -53,15 +62,23 @@ pub fn read<'h>(
     let envelope = prompt::read(dialect, &decoded);
     let Some(model) = running.model(envelope.model.as_deref()).cloned() else {
         return Err(match envelope.model {
-            Some(name) => NoModel::Unknown(name.into_owned()),
-            None => NoModel::Unnamed,
+            Some(name) => ReadError::Unknown(name.into_owned()),
+            None => ReadError::Unnamed,
         });
     };
     let query = model.fleet.as_deref().and_then(|fleet| {
         let affinity = fleet.config.affinity_headers.iter().find_map(|name| header(name));
         Query::new(fleet, &envelope, running.config.index.block_bytes, affinity)
     });
-    Ok(ReadRequest { query, streamed: envelope.streamed, model })
+    let pin = pin(&model, &envelope)?;
+    Ok(ReadRequest { query, streamed: envelope.streamed, pin, model })
+}
+
+/// What `route` says; to other policies than `learned` it is a word of the engine's.
+fn pin(model: &ServedModel, envelope: &Envelope<'_>) -> Result<Option<Pin>, PinError> {
+    let is_learned = model.fleet.as_ref().is_some_and(|fleet| fleet.learned().is_some());
+    let Some(json) = envelope.route.filter(|_| is_learned) else { return Ok(None) };
+    Pin::read(std::str::from_utf8(json).map_err(|_| PinError::NotAList)?)
 }
 
 /// What a prompt looks like to the index and the policy.
@@ -163,7 +180,7 @@ impl Look {
             now: clock::now(),
             prompt,
             mean_uncached_tokens: model.mean_uncached.get().unwrap_or(0),
-            dice: fastrand::u64(..),
+            dice: dice(&model.config.policy, turn),
             turn,
         }
     }
@@ -188,32 +205,43 @@ impl Look {
     }
 }
 
-/// Asks a policy where a request goes. `None`: nobody is routable.
-pub fn ask(policy: &Policy, fleet: &Fleet, request: &Request<'_>) -> Option<Decision> {
+/// Nobody can tell them beforehand, unless a seed was given.
+fn dice(policy: &Policy, turn: u64) -> u64 {
     match policy {
-        Policy::CacheAware(rules) => tidegate_policy::decide(fleet, request, rules),
-        Policy::LeastLoad { choices } => tidegate_policy::least_load(fleet, request, *choices),
-        Policy::RoundRobin => tidegate_policy::round_robin(fleet, request),
+        Policy::Learned(learned) => learned.seed.map(|seed| seeded_dice(seed, turn)),
+        Policy::CacheAware(_) | Policy::LeastLoad { .. } | Policy::RoundRobin => None,
     }
+    .unwrap_or_else(|| fastrand::u64(..))
 }
 
-/// The same with every worker's cost, for whoever explains the decision.
-pub fn ask_in_detail(policy: &Policy, fleet: &Fleet, request: &Request<'_>) -> Option<Decision> {
-    match policy {
-        Policy::CacheAware(rules) => tidegate_policy::decide_in_detail(fleet, request, rules),
-        Policy::LeastLoad { .. } | Policy::RoundRobin => ask(policy, fleet, request),
-    }
+/// One request, as often as it is tried.
+#[derive(Debug)]
+pub struct Attempted<'a> {
+    /// Its prompt.
+    pub query: Option<&'a mut Query>,
+    /// The client's own route.
+    pub pin: Option<&'a Pin>,
+    /// Workers that failed it.
+    pub excluded: &'a [Slot],
+    /// Its [`ModelFleet::turn`], the same for every attempt.
+    pub turn: u64,
 }
 
-/// Asks the model's policy where the request goes now, and books nothing. `turn`: the request's
-/// [`ModelFleet::turn`], the same for every attempt. `None`: nobody is routable.
+/// Asks the model's policy where the request goes now, and books nothing.
+///
+/// # Errors
+/// Nobody can take it.
 pub fn choose(
     model: &ModelFleet,
-    query: Option<&mut Query>,
-    excluded: &[Slot],
-    turn: u64,
-) -> (Arc<Fleet>, Option<Decision>) {
-    let look = Look::new(model, query, turn);
-    let decision = ask(&model.config.policy, &look.fleet, &look.request(excluded));
-    (look.fleet, decision)
+    tried: Attempted<'_>,
+) -> Result<(Arc<Fleet>, Choice), Unroutable> {
+    let look = Look::new(model, tried.query, tried.turn);
+    let choice = ask(&Asked {
+        policy: &model.config.policy,
+        routes: model.learned().map(|(_, routes)| routes.as_ref()),
+        fleet: &look.fleet,
+        request: look.request(tried.excluded),
+        pin: tried.pin,
+    })?;
+    Ok((look.fleet, choice))
 }

@@ -6,7 +6,7 @@ use crate::config::{self, Config, Source};
 use crate::fleet::{Fleets, ModelFleet};
 use crate::journal::Journal;
 use crate::limited::{Sampler, room};
-use crate::metrics::{DecisionMetrics, Metrics, OTHER, RequestMetrics};
+use crate::metrics::{DecisionMetrics, Metrics, OTHER, RequestMetrics, RouteMetrics};
 use arc_swap::{ArcSwap, Guard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,6 +57,8 @@ pub struct ServedModel {
     pub requests: RequestMetrics,
     /// Where they were sent.
     pub decisions: DecisionMetrics,
+    /// Which routes they took, under the policy `learned`.
+    pub routes: Option<RouteMetrics>,
     /// Which saturation pins to log.
     pub pins: Sampler,
     /// Which decisions of an inert gate to warn of.
@@ -72,6 +74,7 @@ impl ServedModel {
             fleet: fleet.cloned(),
             requests: metrics.requests.model(name),
             decisions: metrics.decisions.model(name, policy),
+            routes: fleet.and_then(|fleet| fleet.learned()).map(|_| metrics.routes.model(name)),
             pins: Sampler::new(),
             inert_gate: Sampler::new(),
         })

@@ -65,7 +65,9 @@ fn worker(keys: &str) -> String {
 fn rules(config: &Config) -> Rules {
     match &config.models[0].policy {
         Policy::CacheAware(rules) => rules.clone(),
-        Policy::LeastLoad { .. } | Policy::RoundRobin => panic!("another policy"),
+        Policy::LeastLoad { .. } | Policy::RoundRobin | Policy::Learned(_) => {
+            panic!("another policy")
+        }
     }
 }
 
@@ -361,7 +363,6 @@ fn each_rule_has_its_message() {
             "least_load",
             "does nothing under this policy",
         ),
-        (model("policy: learned"), "policy", "not available in this version"),
         (model("policy: random"), "policy", "cache_aware, least_load, round_robin"),
         (model("discovery: {}"), "discovery", "needs `file` or `dns`"),
         (model("discovery: {file: a, dns: 'b:1'}"), "discovery", "not both"),
@@ -369,7 +370,6 @@ fn each_rule_has_its_message() {
         (model("discovery: {dns: engines}"), "discovery.dns", "host name with a port"),
         (model("warmup: 5s"), "warmup", "not available in this version"),
         (model("queue: {}"), "queue", "not available in this version"),
-        (model("learned: {}"), "learned", "not available in this version"),
         (model("layers: 40"), "layers", "not available in this version"),
         (model("timeouts: {client_header: 1s}"), "timeouts.client_header", "before the model"),
         (model("aliases: ['*']"), "aliases[0]", "a model named `*`"),
@@ -486,6 +486,8 @@ fn each_rule_of_a_worker_has_its_message() {
         ("url: 'http://h', tls: {sni: x}", "tls", "https://"),
         ("url: 'https://h', tls: {ca: /no/ca}", "tls.ca", "readable file"),
         ("url: 'http://h', first_layer: 0", "first_layer", "`learned`"),
+        ("url: 'http://h', tps: 3", "tps", "`learned`"),
+        ("url: 'http://h', tps: 0", "tps", "above 0"),
     ];
     for (keys, path, words) in cases {
         let problem = problem(&worker(keys));
@@ -793,7 +795,122 @@ fn every_policy_setting_can_be_given_outside_the_file() {
         let flag = format!("--{}", setting(key).flag());
         assert!(errors.iter().any(|error| error.path == flag), "{key}: {errors}");
     }
-    assert_eq!(POLICY_SETTINGS.len(), 27, "extend the table above");
+    let learned = model("policy: learned");
+    for (key, value) in ROUTE_SETTINGS {
+        let overrides = Overrides::default().with_flag(setting(key), value);
+        let config = read_with(&learned, &overrides).unwrap_or_else(|e| panic!("{key}: {e}"));
+        assert_ne!(config.masked(), good(&learned).masked(), "{key}");
+        let bad = Overrides::default().with_flag(setting(key), "no such value");
+        let errors = read_with(&learned, &bad).unwrap_err();
+        let flag = format!("--{}", setting(key).flag());
+        assert!(errors.iter().any(|error| error.path == flag), "{key}: {errors}");
+    }
+    assert_eq!(POLICY_SETTINGS.len(), 27 + ROUTE_SETTINGS.len(), "extend the tables above");
+}
+
+const ROUTE_SETTINGS: [(&str, &str); 8] = [
+    ("choice", "thompson"),
+    ("explore_share", "0.5"),
+    ("weight_alpha", "4"),
+    ("stats_half_life", "1m"),
+    ("min_sample_tokens", "16"),
+    ("max_candidates", "4"),
+    ("prune_after", "1h"),
+    ("seed", "7"),
+];
+
+#[test]
+fn route_settings_have_names_of_their_own_outside_the_file() {
+    let share = setting("explore_share");
+    assert_eq!(
+        (share.flag(), share.variable()),
+        ("route-explore-share".to_owned(), "TIDEGATE_ROUTE_EXPLORE_SHARE".to_owned(),)
+    );
+    assert_eq!(setting("weight_alpha").flag(), "route-weight-alpha");
+    assert_eq!(setting("stats_half_life").flag(), "route-stats-half-life");
+    assert_eq!(setting("min_sample_tokens").flag(), "route-min-sample-tokens");
+    assert_eq!(setting("seed").variable(), "TIDEGATE_SEED");
+    let file = model("policy: learned, learned: {explore_share: 0.1}");
+    let share = |overrides: &Overrides| match &read_with(&file, overrides).unwrap().models[0].policy
+    {
+        Policy::Learned(learned) => learned.settings.explore_share.get(),
+        other => panic!("{other:?}"),
+    };
+    let variable = Overrides::default()
+        .with_environment(|name| (name == "TIDEGATE_ROUTE_EXPLORE_SHARE").then(|| "0.2".into()));
+    let flag = variable.clone().with_flag(setting("explore_share"), "0.4");
+    assert_eq!([share(&Overrides::default()), share(&variable), share(&flag)], [0.1, 0.2, 0.4]);
+    let errors = read_with(&model("policy: round_robin"), &flag).unwrap_err();
+    assert_eq!(errors.iter().next().unwrap().path, "--route-explore-share");
+    let policy = Overrides::default().with_flag(setting("policy"), "least_load");
+    let sharded = sharded("", "last_layer: 21, tps: 120", "first_layer: 22, tps: 6");
+    assert!(read_with(&sharded, &policy).is_ok(), "another policy can be tried over the file");
+}
+
+/// A file with one model of 40 layers on two nodes, with these further keys.
+fn sharded(model: &str, a: &str, b: &str) -> String {
+    format!(
+        "tidegate: {{models: [{{name: m, policy: learned, layers: 40, {model} workers: [\
+         {{id: a, url: 'http://a', {a}}}, {{id: b, url: 'http://b', {b}}}]}}]}}"
+    )
+}
+
+#[test]
+fn shards_are_read_and_what_is_left_out_is_the_models_own_end() {
+    let config = good(&sharded("", "last_layer: 21, tps: 120", "tps: 6, reputation: 0.5"));
+    let held: Vec<_> = config.models[0]
+        .workers
+        .iter()
+        .map(|worker| {
+            let shard = worker.shard.as_ref().unwrap();
+            let layers = shard.layers.unwrap();
+            (layers.first(), layers.last(), shard.tps, shard.reputation)
+        })
+        .collect();
+    assert_eq!(held, [(0, 21, Some(120.0), 1.0), (0, 39, Some(6.0), 0.5)]);
+    let masked = config.masked();
+    assert_eq!(good(&masked.to_string()).masked(), masked);
+}
+
+#[test]
+fn each_rule_of_learned_routes_has_its_message() {
+    let cases = [
+        (model("layers: 40"), "layers", "`learned`"),
+        (model("learned: {seed: 1}"), "learned", "does nothing under this policy"),
+        (sharded("layers: 0,", "", "").replace("layers: 40, ", ""), "layers", "1 to 100000"),
+        (sharded("learned: {explore_share: 1.5},", "", ""), "learned.explore_share", "0 to 1"),
+        (sharded("learned: {weight_alpha: -1},", "", ""), "learned.weight_alpha", "0 to 100"),
+        (sharded("learned: {weight_alpha: .nan},", "", ""), "learned.weight_alpha", "0 to 100"),
+        (sharded("learned: {stats_half_life: 0s},", "", ""), "learned.stats_half_life", "1ms"),
+        (sharded("learned: {min_sample_tokens: 0},", "", ""), "learned.min_sample_tokens", "1"),
+        (sharded("learned: {max_candidates: 65},", "", ""), "learned.max_candidates", "1 to 64"),
+        (sharded("learned: {choice: best},", "", ""), "learned.choice", "thompson"),
+        (
+            sharded("learned: {choice: thompson, explore_share: 0.1},", "", ""),
+            "learned.explore_share",
+            "thompson",
+        ),
+        (sharded("", "tps: 0", "tps: 1"), "workers[0].tps", "above 0"),
+        (sharded("", "reputation: -1", ""), "workers[0].reputation", "from 0"),
+        (sharded("", "last_layer: 40", ""), "workers[0].last_layer", "0 to 39"),
+        (sharded("", "first_layer: 5, last_layer: 4", ""), "workers[0].last_layer", "(5)"),
+        (sharded("", "weight: 2", ""), "workers[0].weight", "learned"),
+        (sharded("", "tps: 3", ""), "workers", "`b` has no `tps`"),
+        (sharded("", "last_layer: 21", "first_layer: 23"), "workers", "at layer 22"),
+        (sharded("", "first_layer: 1", "first_layer: 1"), "workers", "at layer 0"),
+        (
+            model("policy: learned").replace("id: w,", "id: w, first_layer: 0,"),
+            "workers[0].first_layer",
+            "needs the model's `layers`",
+        ),
+    ];
+    for (text, path, words) in cases {
+        let problem = problem(&text);
+        assert_eq!(problem.path, format!("tidegate.models[0].{path}"), "{text}");
+        assert!(problem.message.contains(words), "{problem}");
+    }
+    let found = sharded("discovery: {dns: 'n.svc:1'},", "last_layer: 21", "last_layer: 9");
+    assert!(read(&found).is_ok(), "the rest may be found");
 }
 
 #[test]
@@ -910,6 +1027,7 @@ tidegate:
     - {name: qwen3-32b, aliases: [default], workers: [{id: w0, url: 'http://10.0.0.10:30000'}]}
     - {name: qwen3-8b, cache_aware: {selection: ladder}, workers: [{id: q0, url: 'http://10.0.0.30:30000'}]}
     - {name: reranker, policy: least_load, workers: [{id: r0, url: 'http://10.0.0.20:30000'}]}
+    - {name: sharded, policy: learned, layers: 40, workers: [{id: n0, url: 'http://10.0.1.1:7000'}]}
 ",
     );
     assert_eq!(reference.masked()["tidegate"], least.masked()["tidegate"]);

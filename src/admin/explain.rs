@@ -7,7 +7,7 @@ use super::answer::Answer;
 use super::parameter;
 use crate::explain::{Case, Explanation};
 use crate::prompt::Dialect;
-use crate::routing::{self, Look, NoModel, ReadRequest};
+use crate::routing::{self, Look, ReadError, ReadRequest};
 use crate::state::State;
 use bytes::Bytes;
 use http::{Request, StatusCode};
@@ -28,8 +28,9 @@ pub(super) fn answer(state: &State, request: &Request<Bytes>) -> Answer {
         }
         Err(none) => {
             let (status, code) = match none {
-                NoModel::Unknown(_) => (StatusCode::NOT_FOUND, "model_not_found"),
-                NoModel::Unnamed => (StatusCode::BAD_REQUEST, "bad_request"),
+                ReadError::Unknown(_) => (StatusCode::NOT_FOUND, "model_not_found"),
+                ReadError::Unnamed => (StatusCode::BAD_REQUEST, "bad_request"),
+                ReadError::Route(_) => (StatusCode::BAD_REQUEST, "invalid_route"),
             };
             Answer::error(status, code, &none.to_string())
         }
@@ -37,7 +38,7 @@ pub(super) fn answer(state: &State, request: &Request<Bytes>) -> Answer {
 }
 
 fn explain(read: ReadRequest) -> Option<Explanation> {
-    let ReadRequest { model, mut query, streamed: _ } = read;
+    let ReadRequest { model, mut query, streamed: _, pin } = read;
     let fleet = model.fleet.as_deref()?;
     let look = Look::new(fleet, query.as_mut(), fleet.next_turn());
     let case = Case {
@@ -46,6 +47,8 @@ fn explain(read: ReadRequest) -> Option<Explanation> {
         fleet: &look.fleet,
         request: look.request(&[]),
         blocks: query.as_ref().map(|query| query.blocks()),
+        routes: fleet.learned().map(|(_, routes)| routes.as_ref()),
+        pin: pin.as_ref(),
     };
     Some(Explanation::new(&case))
 }

@@ -13,6 +13,7 @@ const PAGE: &str = "<!doctype html>
 <li><a href=\"/readyz\">/readyz</a>: new traffic may be sent here, or why not
 <li><a href=\"/metrics\">/metrics</a>: Prometheus text
 <li><a href=\"/v1/workers\">/v1/workers</a>: workers with health, breaker and report
+<li><a href=\"/v1/routing\">/v1/routing</a>: learned routes, their speeds and shares
 <li>POST /v1/workers/{id}/drain, /v1/workers/{id}/activate: stop and resume new requests to a worker
 <li><a href=\"/v1/config\">/v1/config</a>: the configuration in force, and what was rejected or waits for an upgrade
 <li><a href=\"/v1/decisions\">/v1/decisions</a>: the latest requests and why they went where they went

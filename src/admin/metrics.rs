@@ -1,8 +1,11 @@
 //! `GET /metrics`: the Prometheus text page.
 
 use super::answer::Answer;
+use crate::fleet::ModelFleet;
+use crate::metrics::RoutesView;
 use crate::state::State;
 use http::StatusCode;
+use tidegate_policy::learned::Row;
 
 pub(super) fn answer(state: &State) -> Answer {
     refresh(state);
@@ -23,8 +26,20 @@ pub(super) fn answer(state: &State) -> Answer {
 fn refresh(state: &State) {
     let running = state.running();
     running.fleets.refresh_metrics();
+    let routes: Vec<_> = running.fleets.models().iter().filter_map(|fleet| routes(fleet)).collect();
+    state.metrics.routes.show(&routes);
     let indexes: Vec<_> = running.fleets.models().iter().map(|fleet| fleet.index.stats()).collect();
     state.metrics.process.show_indexes(&indexes);
     let in_progress = i64::try_from(state.in_progress()).unwrap_or(i64::MAX);
     state.metrics.process.requests_in_progress.set(in_progress);
+}
+
+fn routes(fleet: &ModelFleet) -> Option<RoutesView> {
+    let (_, table) = fleet.routing()?;
+    let measured = |row: Row| Some((row.signature, row.tps?));
+    Some(RoutesView {
+        model: table.model,
+        epoch: table.topology_epoch,
+        tps: table.candidates.into_iter().filter_map(measured).collect(),
+    })
 }

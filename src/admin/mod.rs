@@ -15,6 +15,7 @@ mod index;
 mod metrics;
 mod ready;
 mod reload;
+mod routing;
 mod workers;
 
 pub use answer::error;
@@ -35,6 +36,7 @@ enum Endpoint<'a> {
     Ready,
     Metrics,
     Workers,
+    Routing,
     Change(&'a str, Change),
     Config,
     Decisions,
@@ -80,6 +82,7 @@ fn find(path: &str) -> Option<Endpoint<'_>> {
         "/readyz" => Endpoint::Ready,
         "/metrics" => Endpoint::Metrics,
         "/v1/workers" => Endpoint::Workers,
+        "/v1/routing" => Endpoint::Routing,
         "/v1/config" => Endpoint::Config,
         "/v1/decisions" => Endpoint::Decisions,
         "/v1/explain" => Endpoint::Explain,
@@ -99,6 +102,7 @@ impl Endpoint<'_> {
             | Self::Ready
             | Self::Metrics
             | Self::Workers
+            | Self::Routing
             | Self::Config
             | Self::Decisions => "GET, HEAD",
             Self::Change(..) | Self::Explain | Self::Reload => "POST",
@@ -116,6 +120,7 @@ impl Endpoint<'_> {
             Self::Ready => ready::answer(state),
             Self::Metrics => metrics::answer(state),
             Self::Workers => workers::answer(state),
+            Self::Routing => routing::answer(state, request.uri().query()),
             Self::Change(id, change) => workers::change(state, id, change, request.uri().query()),
             Self::Config => config::answer(state),
             Self::Decisions => decisions::answer(state, request.uri().query()),

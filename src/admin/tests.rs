@@ -91,6 +91,7 @@ fn record(request_id: &str) -> Arc<Record> {
         ttft_ms: None,
         total_ms: 7,
         attempts: 1,
+        route: None,
         rungs: None,
     })
 }

@@ -166,6 +166,13 @@ fn flags() -> &'static [String] {
     FLAGS.get_or_init(|| POLICY_SETTINGS.iter().map(PolicySetting::flag).collect())
 }
 
+/// The settings that have no line of their own.
+fn the_rest() -> String {
+    let rest = POLICY_SETTINGS.iter().filter(|setting| setting.help.is_empty());
+    let flags: Vec<_> = rest.map(|s| format!("--{} {}", s.flag(), s.value)).collect();
+    format!("Also (see conf/reference.yaml): {}", flags.join(", "))
+}
+
 impl clap::Args for PolicyArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
         let arg = |(setting, flag): (&PolicySetting, &'static String)| {
@@ -173,10 +180,11 @@ impl clap::Args for PolicyArgs {
                 .long(flag.as_str())
                 .value_name(setting.value)
                 .help(setting.help)
+                .hide(setting.help.is_empty())
                 .allow_hyphen_values(true)
                 .help_heading("Policy settings (also as TIDEGATE_WORKER_QUEUE_LIMIT and so on)")
         };
-        command.args(POLICY_SETTINGS.iter().zip(flags()).map(arg))
+        command.args(POLICY_SETTINGS.iter().zip(flags()).map(arg)).after_help(the_rest())
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {

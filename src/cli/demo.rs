@@ -1,19 +1,21 @@
 //! `tidegate demo`: simulated engines, the edge in front of them and some traffic, in one process
-//! on loopback, with the decisions shown as they happen.
+//! on loopback, with the decisions shown as they happen. A second model is in layer shards.
+
+mod admin;
+mod sharded;
 
 use crate::boot::{self, Start};
-use crate::config::{Config, Overrides};
+use crate::config::{Overrides, Source};
 use crate::simulate::client::Outcome;
 use crate::simulate::server::{FleetConfig, SimulatedFleet};
 use crate::simulate::traffic::{self, TrafficConfig, TrafficEvent};
+use sharded::Sharded;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 /// What the demo is made of.
@@ -45,11 +47,46 @@ pub fn run(demo: &Demo) -> Result<(), Box<dyn std::error::Error>> {
     let outside =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let fleet = outside.block_on(SimulatedFleet::start(demo.workers, fleet_config()))?;
-    let config =
-        Config::from_yaml(&yaml(&fleet, listen, admin), Path::new("."), &Overrides::default())?;
+    let sharded = outside.block_on(Sharded::start())?;
+    let home = Home::new()?;
+    let common = yaml(&fleet, listen, admin);
+    std::fs::write(home.file(), common.clone() + &sharded.yaml_at_first())?;
+    let mut source = Source::file(home.file(), Overrides::default());
+    let config = source.load()?.config;
     println!("{}", introduction(demo.workers, listen, admin));
-    outside.spawn(show(fleet, listen, admin, demo.duration));
-    Ok(boot::serve(Arc::new(config), None, Start::default())?)
+    let (file, duration) = (home.file(), demo.duration);
+    outside.spawn(async move {
+        while !admin::is_ready(admin).await {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::spawn(sharded.show(listen, admin, file, common));
+        show(fleet, listen, duration).await;
+        drop(home);
+        std::process::exit(0);
+    });
+    Ok(boot::serve(Arc::new(config), Some(source), Start::default())?)
+}
+
+/// Where its configuration file is, which is rewritten when a node joins; gone when dropped.
+struct Home(PathBuf);
+
+impl Home {
+    fn new() -> std::io::Result<Self> {
+        let home = std::env::temp_dir().join(format!("tidegate-demo-{}", std::process::id()));
+        std::fs::create_dir(&home)?;
+        Ok(Self(home))
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("demo.yaml")
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // The system clears the directory for temporary files in any case.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// What was asked for, or the preferred port, or any free one.
@@ -84,23 +121,17 @@ fn yaml(fleet: &SimulatedFleet, listen: SocketAddr, admin: SocketAddr) -> String
 fn introduction(workers: usize, listen: SocketAddr, admin: SocketAddr) -> String {
     format!(
         "{workers} simulated engines behind Tidegate; a burst every 30 s fills their queues.\n\
+         A second model, `sharded`, is in layer shards on other nodes, one of which joins after 20 s;\n\
+         lines with --- say how fast its routes were measured to be.\n\
          \n  ask it     curl -s http://{listen}/v1/chat/completions -H 'content-type: application/json' \\\n             \
          -d '{{\"messages\":[{{\"role\":\"user\",\"content\":\"hello\"}}]}}'\n  \
          metrics    http://{admin}/metrics\n  workers    http://{admin}/v1/workers\n  \
-         decisions  http://{admin}/v1/decisions\n  end        Ctrl-C\n"
+         decisions  http://{admin}/v1/decisions\n  routes     http://{admin}/v1/routing\n  end        Ctrl-C\n"
     )
 }
 
-/// Sends the traffic and prints a line per answer.
-async fn show(
-    fleet: SimulatedFleet,
-    listen: SocketAddr,
-    admin: SocketAddr,
-    duration: Option<Duration>,
-) {
-    while !is_ready(admin).await {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+/// Sends the traffic and prints a line per answer, for so long.
+async fn show(fleet: SimulatedFleet, listen: SocketAddr, duration: Option<Duration>) {
     let (sender, mut events) = mpsc::channel(1024);
     tokio::spawn(traffic::run(TrafficConfig::new(listen, MODEL), fleet.clock(), sender));
     let mut end = std::pin::pin!(async {
@@ -124,21 +155,6 @@ async fn show(
         }
     }
     println!("\n{}", totals.summary());
-    std::process::exit(0);
-}
-
-/// Asks the admin listener, which may not be there yet.
-async fn is_ready(admin: SocketAddr) -> bool {
-    let ask = async {
-        let mut stream = TcpStream::connect(admin).await?;
-        stream
-            .write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-            .await?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
-        std::io::Result::Ok(answer)
-    };
-    ask.await.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
 }
 
 /// What was seen so far.

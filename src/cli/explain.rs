@@ -129,6 +129,8 @@ fn told(scenario: &Scenario) -> String {
         fleet: scenario.fleet(),
         request: scenario.request(),
         blocks: None,
+        routes: None,
+        pin: None,
     };
     let title = [scenario.name(), scenario.why()];
     let title: Vec<&str> = title.into_iter().filter(|part| !part.is_empty()).collect();

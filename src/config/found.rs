@@ -1,8 +1,8 @@
 //! Workers that are not in any file: the addresses names stand for (`discovery.dns`).
 
 use super::{
-    Config, Discovery, DnsName, Model, Scheme, UpstreamAuth, Worker, WorkerHost, WorkerSource,
-    WorkerTls, WorkerUrl,
+    Config, Discovery, DnsName, Model, Policy, Scheme, Shard, UpstreamAuth, Worker, WorkerHost,
+    WorkerSource, WorkerTls, WorkerUrl,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -57,7 +57,10 @@ impl Model {
     /// A worker of the file wins over a found one of the same id or address.
     fn with(&self, addresses: &[SocketAddr], auth: Option<&UpstreamAuth>) -> Self {
         let mut model = self.clone();
-        let found = addresses.iter().map(|address| worker(*address, auth));
+        let shard = matches!(self.policy, Policy::Learned(_)).then(Shard::default);
+        let found = addresses
+            .iter()
+            .map(|address| Worker { shard: shard.clone(), ..worker(*address, auth) });
         let is_new = |worker: &Worker| {
             self.workers.iter().all(|known| known.id != worker.id && known.url != worker.url)
         };
@@ -79,6 +82,7 @@ fn worker(address: SocketAddr, auth: Option<&UpstreamAuth>) -> Worker {
         prefill_tps: None,
         max_inflight: None,
         draining: false,
+        shard: None,
         tls: WorkerTls::default(),
         upstream_auth: auth.cloned(),
         source: WorkerSource::Found,

@@ -2,10 +2,10 @@
 //! is unset is left out. The result can be read again as a file.
 
 use super::kinds::{show_duration, show_size};
-use super::words::{FORMATS, FORWARDED, HALF_CLOSE, PIN_ORDERS, ROLES, STATES, word};
+use super::words::{CHOICES, FORMATS, FORWARDED, HALF_CLOSE, PIN_ORDERS, ROLES, STATES, word};
 use super::{
-    Address, Breaker, Config, Discovery, Health, Listener, LoadReports, Model, Policy, Retries,
-    Timeouts, UpstreamAuth, Worker, WorkerSource, WorkerTls,
+    Address, Breaker, Config, Discovery, Health, Learned, Listener, LoadReports, Model, Policy,
+    Retries, Timeouts, UpstreamAuth, Worker, WorkerSource, WorkerTls,
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -103,8 +103,26 @@ fn model(model: &Model) -> Value {
             out["least_load"] = json!({"min_load_choices": choices});
         }
         Policy::RoundRobin => {}
+        Policy::Learned(of) => {
+            out["layers"] = json!(of.layers);
+            out["learned"] = learned(of);
+        }
     }
     out
+}
+
+fn learned(of: &Learned) -> Value {
+    let settings = &of.settings;
+    json!({
+        "choice": word(CHOICES, &settings.choice),
+        "explore_share": settings.explore_share.get(),
+        "weight_alpha": settings.weight_alpha.get(),
+        "stats_half_life": time(Duration::from_millis(settings.stats_half_life.0)),
+        "min_sample_tokens": settings.min_sample_tokens,
+        "max_candidates": settings.max_candidates,
+        "prune_after": time(Duration::from_millis(settings.prune_after.0)),
+        "seed": of.seed,
+    })
 }
 
 fn discovery(of: &Discovery) -> Value {
@@ -229,6 +247,10 @@ fn worker(of: &Worker) -> Value {
         "prefill_tps": of.prefill_tps,
         "max_inflight": of.max_inflight,
         "state": word(STATES, &of.draining),
+        "first_layer": of.shard.as_ref().and_then(|shard| shard.layers).map(|held| held.first()),
+        "last_layer": of.shard.as_ref().and_then(|shard| shard.layers).map(|held| held.last()),
+        "tps": of.shard.as_ref().and_then(|shard| shard.tps),
+        "reputation": of.shard.as_ref().map(|shard| shard.reputation),
         "tls": tls,
         "upstream_auth": of.upstream_auth.as_ref().map(auth),
     })

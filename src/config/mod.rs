@@ -36,8 +36,8 @@ pub use error::{ConfigError, ConfigErrors};
 pub use found::Found;
 pub use guards::{Breaker, Health, LoadReports, ReportChoice, Retries, Timeouts, UpstreamAuth};
 pub use model::{
-    Discovery, DnsName, Model, Policy, Scheme, Worker, WorkerHost, WorkerSource, WorkerTls,
-    WorkerUrl,
+    Discovery, DnsName, Learned, Model, Policy, Scheme, Shard, Worker, WorkerHost, WorkerSource,
+    WorkerTls, WorkerUrl,
 };
 pub use overrides::{Overrides, POLICY_SETTINGS, PolicySetting, QuickStart};
 pub use source::{Loaded, Source};

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use tidegate_policy::fleet::{Role, WorkerId};
+use tidegate_policy::learned::{Layers, Settings};
 use tidegate_policy::rules::Rules;
 
 /// One model's fleet and how requests find their way in it.
@@ -48,6 +49,26 @@ pub enum Policy {
     },
     /// In turn, by weight.
     RoundRobin,
+    /// Along the routes that were measured to be fast.
+    Learned(Learned),
+}
+
+/// The policy `learned`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Learned {
+    /// Layers of the model; `None`: every worker computes all of it.
+    pub layers: Option<NonZeroU32>,
+    /// How routes are measured and chosen.
+    pub settings: Settings,
+    /// Makes every choice, if set.
+    pub seed: Option<u64>,
+}
+
+impl Learned {
+    /// The model's layers; a model that is nowhere in shards has one.
+    pub fn layers(&self) -> Layers {
+        Layers::up_to(self.layers.unwrap_or(NonZeroU32::MIN))
+    }
 }
 
 impl Policy {
@@ -55,7 +76,7 @@ impl Policy {
     pub fn cache_aware(&self) -> Option<&Rules> {
         match self {
             Self::CacheAware(rules) => Some(rules),
-            Self::LeastLoad { .. } | Self::RoundRobin => None,
+            Self::LeastLoad { .. } | Self::RoundRobin | Self::Learned(_) => None,
         }
     }
 
@@ -65,12 +86,31 @@ impl Policy {
             Self::CacheAware(_) => "cache_aware",
             Self::LeastLoad { .. } => "least_load",
             Self::RoundRobin => "round_robin",
+            Self::Learned(_) => "learned",
         }
     }
 }
 
+/// What a worker is to learned routes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shard {
+    /// Layers it computes; `None`: all of the model's.
+    pub layers: Option<Layers>,
+    /// Its own benchmark, tokens/s; `None`: nobody's is known.
+    pub tps: Option<f64>,
+    /// Scales `tps`; 1 = believed.
+    pub reputation: f64,
+}
+
+impl Default for Shard {
+    /// All of the model, no benchmark.
+    fn default() -> Self {
+        Self { layers: None, tps: None, reputation: 1.0 }
+    }
+}
+
 /// One worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Worker {
     /// Unique in its model.
     pub id: WorkerId,
@@ -90,6 +130,8 @@ pub struct Worker {
     pub max_inflight: Option<NonZeroU32>,
     /// Takes no new requests.
     pub draining: bool,
+    /// Under the policy `learned`.
+    pub shard: Option<Shard>,
     /// Server name and own CA of an https worker.
     pub tls: WorkerTls,
     /// Replaces the client's credentials.

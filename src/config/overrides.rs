@@ -10,39 +10,45 @@ use std::sync::Arc;
 pub struct PolicySetting {
     /// As in the file.
     pub key: &'static str,
+    /// As flag and variable, with `_` between words.
+    pub name: &'static str,
     /// What stands for the value in `--help`.
     pub value: &'static str,
-    /// One line for `--help`.
+    /// One line for `--help`; empty: only its name is listed there.
     pub help: &'static str,
 }
 
 impl PolicySetting {
     /// The flag without `--`.
     pub fn flag(&self) -> String {
-        self.key.replace('_', "-")
+        self.name.replace('_', "-")
     }
 
     /// The variable's name.
     pub fn variable(&self) -> String {
-        format!("TIDEGATE_{}", self.key.to_ascii_uppercase())
+        format!("TIDEGATE_{}", self.name.to_ascii_uppercase())
     }
 }
 
 const fn setting(key: &'static str, value: &'static str, help: &'static str) -> PolicySetting {
-    PolicySetting { key, value, help }
+    PolicySetting { key, name: key, value, help }
 }
 
-/// All of them: `policy`, then the keys of `cache_aware`.
+const fn of_routes(key: &'static str, name: &'static str, value: &'static str) -> PolicySetting {
+    PolicySetting { key, name, value, help: "" }
+}
+
+/// All of them: `policy`, then the keys of `cache_aware` and of `learned`.
 pub const POLICY_SETTINGS: &[PolicySetting] = &[
-    setting("policy", "P", "cache_aware (default), least_load or round_robin"),
+    setting("policy", "P", "cache_aware (default), learned, least_load or round_robin"),
     setting("selection", "S", "ladder or cost [ladder with a gate, else cost]"),
     setting("worker_queue_limit", "N", "A worker with N waiting requests is gated"),
     setting("saturation_queue_floor", "N", "Pin to an owner when no fresh queue is below N"),
     setting("min_matched_tokens", "N", "Least matched tokens of an owner [1024; null: off]"),
     setting("min_match_ratio", "R", "Least matched share of an owner"),
-    setting("candidate_min_workers", "N", "Owners compared in any fleet [8]"),
-    setting("candidate_ratio", "R", "Owners compared as a share of the fleet [0.05]"),
-    setting("candidate_max_workers", "N", "Most owners compared [32]"),
+    setting("candidate_min_workers", "N", ""),
+    setting("candidate_ratio", "R", ""),
+    setting("candidate_max_workers", "N", ""),
     setting("switch_margin_tokens", "N", "Owners this near the least uncached compete [1024]"),
     setting("pressure_guard", "B", "A materially more pressured owner loses [true]"),
     setting("pressure_abs_tokens", "N", "Materially: by more than N uncached tokens [1024]"),
@@ -61,6 +67,14 @@ pub const POLICY_SETTINGS: &[PolicySetting] = &[
     setting("home_bonus", "R", "Cost: off the score of a cold prompt's home [0.2]"),
     setting("home_bonus_foreign", "R", "Cost: the same, times other edges' share [0.5]"),
     setting("affinity_headers", "A,B", "Request headers that replace the home key"),
+    of_routes("choice", "route_choice", "C"),
+    of_routes("explore_share", "route_explore_share", "R"),
+    of_routes("weight_alpha", "route_weight_alpha", "F"),
+    of_routes("stats_half_life", "route_stats_half_life", "T"),
+    of_routes("min_sample_tokens", "route_min_sample_tokens", "N"),
+    of_routes("max_candidates", "route_max_candidates", "N"),
+    of_routes("prune_after", "route_prune_after", "T"),
+    of_routes("seed", "seed", "N"),
 ];
 
 type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;

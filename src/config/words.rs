@@ -2,6 +2,7 @@
 
 use super::{Forwarded, HalfClose, ReportChoice};
 use tidegate_policy::fleet::Role;
+use tidegate_policy::learned::Choice;
 use tidegate_policy::rules::PinOrder;
 
 /// A word and what it stands for.
@@ -33,6 +34,11 @@ pub(super) const PIN_ORDERS: Words<PinOrder> =
 
 pub(super) const ROLES: Words<Role> =
     &[("plain", Role::Plain), ("prefill", Role::Prefill), ("decode", Role::Decode)];
+
+pub(super) const CHOICES: Words<Choice> = &[
+    (Choice::Proportional.as_str(), Choice::Proportional),
+    (Choice::Thompson.as_str(), Choice::Thompson),
+];
 
 /// The value says whether the worker drains.
 pub(super) const STATES: Words<bool> = &[("active", false), ("draining", true)];

@@ -145,7 +145,11 @@ fn choice(case: &Case<'_>, decision: &Decision, trace: &CostTrace) -> Told {
         | Reason::CacheCandidate
         | Reason::SaturationPin
         | Reason::LeastLoad
-        | Reason::RoundRobin => "nobody holds it",
+        | Reason::RoundRobin
+        | Reason::Scout
+        | Reason::Exploit
+        | Reason::Pinned
+        | Reason::GreedyFallback => "nobody holds it",
     };
     let why = format!(
         "{what}: {} has the least cost, {} ahead and {} to compute, at a price of {}; the mean line \

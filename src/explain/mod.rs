@@ -7,21 +7,24 @@
 //! `tidegate explain --scenario`; the command line renders both with [`Explanation::text`].
 
 mod costs;
+mod routes;
 mod rungs;
 mod text;
 mod verdicts;
 mod workers;
 
 pub use costs::CostView;
+pub use routes::RouteView;
 pub use text::visible;
 pub use workers::{ReportAge, WorkerView};
 
 use crate::config::Policy;
-use crate::routing;
+use crate::routing::{self, Asked};
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 use tidegate_policy::decision::Decision;
 use tidegate_policy::fleet::Fleet;
+use tidegate_policy::learned::{Pin, Routes};
 use tidegate_policy::request::Request;
 use tidegate_policy::rules::{Rules, Selection};
 
@@ -38,6 +41,18 @@ pub struct Case<'a> {
     pub request: Request<'a>,
     /// Blocks of the prompt, if they were counted.
     pub blocks: Option<u32>,
+    /// What the policy `learned` knows.
+    pub routes: Option<&'a Routes>,
+    /// The client's own route.
+    pub pin: Option<&'a Pin>,
+}
+
+impl<'a> Case<'a> {
+    /// The same under another policy.
+    fn asked(&self, policy: &'a Policy) -> Asked<'a> {
+        let Self { fleet, request, routes, pin, .. } = *self;
+        Asked { policy, routes, fleet, request, pin }
+    }
 }
 
 /// The story of one decision.
@@ -62,8 +77,13 @@ pub struct Explanation {
     pub costs: Vec<CostView>,
     /// The rungs in order.
     pub rungs: Vec<Rung>,
-    /// Who it is; null: nobody is routable.
+    /// Who it is; null: nobody.
     pub winner: Option<Winner>,
+    /// Code of the error the client would get; null: somebody takes it.
+    pub refusal: Option<String>,
+    /// Under the policy `learned`: the routes, best prior first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteView>,
     /// The same request under other settings.
     pub what_if: Vec<WhatIf>,
     /// Every worker of the model as the decision saw it, by id.
@@ -159,12 +179,14 @@ pub struct WhatIf {
 impl Explanation {
     /// Decides the case and tells how; sends and books nothing.
     pub fn new(case: &Case<'_>) -> Self {
-        let decision = routing::ask_in_detail(case.policy, case.fleet, &case.request);
+        let choice = routing::ask_in_detail(&case.asked(case.policy));
+        let decision = choice.as_ref().ok().map(|choice| &choice.decision);
         let workers = workers::views(case);
-        let candidates = decision
-            .as_ref()
-            .map_or_else(Vec::new, |decision| candidates(case, decision, &workers));
-        let rungs = rungs::tell(case, decision.as_ref(), &candidates, &workers);
+        let candidates =
+            decision.map_or_else(Vec::new, |decision| candidates(case, decision, &workers));
+        let routes = routes::views(case, choice.as_ref());
+        let seen = rungs::Seen { candidates: &candidates, workers: &workers, routes: &routes };
+        let rungs = rungs::tell(case, choice.as_ref(), seen);
         Self {
             model: case.model.to_owned(),
             policy: case.policy.as_str().to_owned(),
@@ -172,9 +194,11 @@ impl Explanation {
             snapshot: case.fleet.version(),
             input_tokens: case.request.prompt.map(|prompt| prompt.input_tokens),
             blocks: case.blocks,
-            winner: decision.as_ref().map(|decision| winner(case.fleet, decision, &rungs)),
+            winner: decision.map(|decision| winner(case.fleet, decision, &rungs)),
+            refusal: choice.as_ref().err().map(|why| why.code().to_owned()),
+            routes,
             what_if: what_if(case),
-            costs: decision.as_ref().map_or_else(Vec::new, |decision| costs::views(case, decision)),
+            costs: decision.map_or_else(Vec::new, |decision| costs::views(case, decision)),
             candidates,
             rungs,
             workers,
@@ -208,7 +232,7 @@ fn settings(policy: &Policy) -> Vec<Setting> {
         Policy::LeastLoad { choices } => {
             vec![setting("min_load_choices", choices.map(|choices| u64::from(choices.get())))]
         }
-        Policy::RoundRobin => Vec::new(),
+        Policy::RoundRobin | Policy::Learned(_) => Vec::new(),
     }
 }
 
@@ -256,7 +280,8 @@ fn what_if(case: &Case<'_>) -> Vec<WhatIf> {
 }
 
 fn other_outcome(case: &Case<'_>, change: &str, rules: Rules) -> WhatIf {
-    let decision = routing::ask(&Policy::CacheAware(rules), case.fleet, &case.request);
+    let choice = routing::ask(&case.asked(&Policy::CacheAware(rules)));
+    let decision = choice.ok().map(|choice| choice.decision);
     let worker = decision.as_ref().map(|decision| &case.fleet.workers()[decision.at]);
     WhatIf {
         change: change.to_owned(),

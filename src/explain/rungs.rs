@@ -2,8 +2,9 @@
 
 use super::text::{counted, grouped};
 use super::verdicts::measure;
-use super::{CandidateView, Case, Rung, RungResult, WorkerView, costs};
+use super::{CandidateView, Case, RouteView, Rung, RungResult, WorkerView, costs, routes};
 use crate::config::Policy;
+use crate::routing::{Choice, Unroutable};
 use tidegate_policy::decision::{Decision, Reason, Trace};
 use tidegate_policy::gate;
 use tidegate_policy::rules::{PinOrder, Rules, Selection};
@@ -21,20 +22,29 @@ struct Story<'a> {
 /// What a rung did, with its sentence.
 pub(super) type Told = (RungResult, String);
 
+/// What the explanation shows besides the rungs.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub(super) candidates: &'a [CandidateView],
+    pub(super) workers: &'a [WorkerView],
+    pub(super) routes: &'a [RouteView],
+}
+
 /// The rungs in order.
 pub(super) fn tell(
     case: &Case<'_>,
-    decision: Option<&Decision>,
-    candidates: &[CandidateView],
-    workers: &[WorkerView],
+    choice: Result<&Choice, &Unroutable>,
+    seen: Seen<'_>,
 ) -> Vec<Rung> {
-    let Some(decision) = decision else {
-        return vec![rung(
-            "candidates",
-            (RungResult::Closed, "no worker of this model is routable".into()),
-        )];
+    let Choice { decision, route } = match choice {
+        Ok(choice) => choice,
+        Err(why) => return vec![rung("candidates", (RungResult::Closed, why.to_string()))],
     };
+    let Seen { candidates, workers, routes } = seen;
     match case.policy {
+        Policy::Learned(learned) => {
+            route.iter().map(|route| routes::rung(learned, route, routes)).collect()
+        }
         Policy::CacheAware(rules) => {
             let trace = &decision.trace;
             if let Some(cost) = &trace.cost {
@@ -245,7 +255,11 @@ impl Story<'_> {
             | Reason::SaturationPin
             | Reason::Owner
             | Reason::LeastCost
-            | Reason::RoundRobin => {
+            | Reason::RoundRobin
+            | Reason::Scout
+            | Reason::Exploit
+            | Reason::Pinned
+            | Reason::GreedyFallback => {
                 return (RungResult::NotReached, "decided above".into());
             }
             Reason::Diverted => "away from its owners",
@@ -270,7 +284,11 @@ impl Story<'_> {
             | Reason::Diverted
             | Reason::Owner
             | Reason::LeastCost
-            | Reason::RoundRobin => "ties go to the home",
+            | Reason::RoundRobin
+            | Reason::Scout
+            | Reason::Exploit
+            | Reason::Pinned
+            | Reason::GreedyFallback => "ties go to the home",
         };
         format!(
             "{winner} has the least work, {} ahead and {} to compute, of the best tier by room and queue; {ties}",

@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use tidegate_policy::scenario::{self, Scenario};
 
 const VECTORS: &str = include_str!("../../plugins/policy/testdata/cache_aware.json");
@@ -12,6 +14,8 @@ fn explained(scenario: &Scenario) -> Explanation {
         fleet: scenario.fleet(),
         request: scenario.request(),
         blocks: None,
+        routes: None,
+        pin: None,
     })
 }
 
@@ -265,4 +269,82 @@ fn every_cost_vector_is_told_with_the_scores_it_expects() {
         let chosen = told.costs.iter().filter(|cost| cost.why.starts_with("CHOSEN"));
         assert_eq!(chosen.count(), 1, "{}", scenario.name());
     }
+}
+
+/// Two nodes of one model, the second of which is known to be slow.
+fn routed(pin: Option<&str>) -> Explanation {
+    use tidegate_policy::fleet::{Live, Millis, Role, Slot, Worker};
+    use tidegate_policy::learned::{Ended, Layers, Node, Sample, Settings, Topology};
+    let live = Arc::new(Live::default());
+    live.set_routable(true);
+    let nodes = [("gpu", 0, 21, 120.0), ("cpu", 0, 39, 6.0)];
+    let worker = |(slot, (id, ..)): (u16, &(&str, u32, u32, f64))| Worker {
+        id: (*id).into(),
+        slot: Slot(slot),
+        role: Role::Plain,
+        weight: 1,
+        ranks: 1,
+        report: None,
+        speed: None,
+        live: Arc::clone(&live),
+    };
+    let fleet = Fleet::new(1, (0..).zip(&nodes).map(worker).collect());
+    let node = |(slot, (id, first, last, tps)): (u16, &(&str, u32, u32, f64))| Node {
+        id: (*id).into(),
+        slot: Slot(slot),
+        layers: Layers::new(*first, *last).unwrap(),
+        tps: *tps,
+        reputation: 1.0,
+    };
+    let model = Layers::new(0, 39).unwrap();
+    let topology = Topology::new("m", model, (0..).zip(&nodes).map(node).collect()).unwrap();
+    let routes = Routes::new(topology);
+    let ended = Ended::Normally { completion_tokens: 60, seconds: 10.0 };
+    let sample = Sample { signature: "m | cpu[0-39]", epoch: 0, ended };
+    let settings = Settings::default();
+    let _ = routes.record(&sample, Millis(0), &settings);
+    let learned = crate::config::Learned { layers: NonZeroU32::new(40), settings, seed: None };
+    let pin = pin.and_then(|json| Pin::read(json).unwrap());
+    let request = Request {
+        now: Millis(0),
+        prompt: None,
+        excluded: &[],
+        // Its first draw is above the share of scouts.
+        dice: 1,
+        turn: 0,
+        mean_uncached_tokens: 0,
+        foreign_share: tidegate_policy::fleet::ForeignShare::default(),
+    };
+    Explanation::new(&Case {
+        model: "m",
+        policy: &Policy::Learned(learned),
+        fleet: &fleet,
+        request,
+        blocks: None,
+        routes: Some(&routes),
+        pin: pin.as_ref(),
+    })
+}
+
+#[test]
+fn a_learned_route_is_told_with_its_rivals() {
+    let explanation = routed(None);
+    let winner = explanation.winner.as_ref().unwrap();
+    assert_eq!((winner.worker.as_str(), winner.reason.as_str()), ("cpu", "exploit"));
+    let shares: Vec<f64> = explanation.routes.iter().map(|row| row.expected_share).collect();
+    assert_eq!(shares, [0.7, 0.3]);
+    let text = explanation.text();
+    for words in [
+        "m | gpu[0-21] -> cpu[0-39]    6.0      -   30 %    0.00  unsampled\n",
+        "m | cpu[0-39]                 6.0    6.0   70 %    1.00  proven, CHOSEN\n",
+        "1 learned         DECIDED  m | cpu[0-39]: proven; such routes share by their speeds",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
+    let pinned = routed(Some(r#"["gpu", "cpu"]"#));
+    assert_eq!(pinned.winner.as_ref().unwrap().reason, "pinned");
+    assert!(pinned.text().contains("the client's own route"), "{}", pinned.text());
+    let gap = routed(Some(r#"["gpu"]"#));
+    assert!(gap.text().contains("=> nowhere: 400 invalid_route"), "{}", gap.text());
+    assert!(gap.text().contains("ends at layer 21"), "{}", gap.text());
 }

@@ -23,6 +23,7 @@ impl Explanation {
         } else {
             write_table(&mut out, &self.cost_lines());
         }
+        self.write_routes(&mut out);
         self.write_rungs(&mut out);
         self.write_winner(&mut out);
         visible(&out)
@@ -116,7 +117,9 @@ impl Explanation {
     fn write_winner(&self, out: &mut String) {
         out.push('\n');
         let Some(winner) = &self.winner else {
-            return line(out, format_args!("=> nowhere: 503 no_routable_worker"));
+            let code = self.refusal.as_deref().unwrap_or("no_routable_worker");
+            let status = if code == "invalid_route" { 400 } else { 503 };
+            return line(out, format_args!("=> nowhere: {status} {code}"));
         };
         let cache = winner
             .cache_decision
@@ -226,7 +229,26 @@ fn write_table(out: &mut String, lines: &[Line]) {
     }
 }
 
-fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+/// Lines of a table: the first column to the left, the last as it is, the others to the right.
+pub(super) fn pad<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let mut widths = [0; N];
+    for cells in rows {
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let padded = |cells: &[String; N]| {
+        let cells = cells.iter().zip(widths).enumerate().map(|(at, (cell, width))| match at {
+            0 => format!("{cell:<width$}"),
+            _ if at + 1 == N => cell.clone(),
+            _ => format!("{cell:>width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ")
+    };
+    rows.iter().map(padded).collect()
+}
+
+pub(super) fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
     let _ = writeln!(out, "{text}");
 }

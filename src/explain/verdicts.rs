@@ -93,7 +93,10 @@ fn lost(case: &Case<'_>, decision: &Decision, row: &Considered) -> String {
             Policy::CacheAware(rules) if rules.pin_order == PinOrder::Locality => {
                 format!("{winner} comes first by what is left to compute")
             }
-            Policy::CacheAware(_) | Policy::LeastLoad { .. } | Policy::RoundRobin => {
+            Policy::CacheAware(_)
+            | Policy::LeastLoad { .. }
+            | Policy::RoundRobin
+            | Policy::Learned(_) => {
                 format!("{winner} comes first by {}", measure(decision.trace.pin_pressure_source))
             }
         };

@@ -9,6 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tidegate_policy::index::{Limits, PrefixIndex};
+use tidegate_policy::learned::Routes;
 use tokio::sync::Notify;
 
 /// See the module.
@@ -18,6 +19,8 @@ pub(super) struct Kept {
     pub(super) bytes_per_token: Arc<BytesPerToken>,
     pub(super) mean_uncached: Arc<MeanUncached>,
     pub(super) turn: Arc<AtomicU64>,
+    /// `None`: the policy never was `learned`.
+    pub(super) routes: Option<Arc<Routes>>,
     /// Something a snapshot holds is not true any more.
     pub(super) changed: Arc<Notify>,
 }
@@ -32,6 +35,7 @@ impl Kept {
             bytes_per_token: Arc::new(BytesPerToken::new(gauge)),
             mean_uncached: Arc::default(),
             turn: Arc::default(),
+            routes: None,
             changed: Arc::default(),
         }
     }

@@ -17,6 +17,7 @@ mod lasting;
 mod model;
 mod poll;
 mod reading;
+mod routes;
 mod run;
 pub mod scrape;
 mod table;

@@ -1,7 +1,9 @@
 //! One model's fleet, as one configuration has it.
 
+use super::clock;
 use super::kept::{self, Kept};
 use super::lasting::{Home, Lasting};
+use super::routes;
 use super::table::Table;
 use super::tokens::{BytesPerToken, MeanUncached};
 use super::worker::Worker;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidegate_policy::fleet::{Fleet, Slot, WorkerId};
 use tidegate_policy::index::PrefixIndex;
+use tidegate_policy::learned::Routes;
 use tokio::sync::Notify;
 
 /// A model's workers, what is known of them, and what is learned about its prompts.
@@ -29,6 +32,8 @@ pub struct ModelFleet {
     pub bytes_per_token: Arc<BytesPerToken>,
     /// Uncached tokens per request.
     pub mean_uncached: Arc<MeanUncached>,
+    /// What was measured of its routes; `None`: the policy never was `learned`.
+    pub(super) routes: Option<Arc<Routes>>,
     pub(super) table: Table,
     pub(super) index_settings: config::Index,
     workers: Box<[Arc<Worker>]>,
@@ -63,9 +68,12 @@ impl ModelFleet {
         let workers: Box<[Arc<Worker>]> =
             plan.config.workers.iter().filter_map(|worker| plan.worker(worker, &kept)).collect();
         let version = plan.before.map_or(0, |before| before.table.load().version());
+        // Asked before the routes, which both share, change.
+        let was_ready = plan.before.is_some_and(Self::is_ready);
         let fleet = Arc::new(Self {
             table: Table::new(version),
             by_slot: by_slot(&workers),
+            routes: routes::next(kept.routes, plan.config, &workers),
             workers,
             index_settings: plan.index,
             config: Arc::clone(plan.config),
@@ -77,7 +85,7 @@ impl ModelFleet {
             changed: kept.changed,
         });
         fleet.publish();
-        if !fleet.is_ready() && plan.before.is_some_and(Self::is_ready) {
+        if !fleet.is_ready() && was_ready {
             // Requests would fail until the first probe, for no better reason than a reload.
             fleet.workers.iter().for_each(|worker| worker.lasting.trust());
         }
@@ -91,6 +99,7 @@ impl ModelFleet {
             bytes_per_token: Arc::clone(&self.bytes_per_token),
             mean_uncached: Arc::clone(&self.mean_uncached),
             turn: Arc::clone(&self.turn),
+            routes: self.routes.clone(),
             changed: Arc::clone(&self.changed),
         };
         kept.index.set_max_entries(next.max_entries);
@@ -152,8 +161,11 @@ impl ModelFleet {
         self.index.owned(worker.slot)
     }
 
-    /// Can anybody prefill for this model now?
+    /// Can a request to this model be served now?
     pub fn is_ready(&self) -> bool {
+        if let Some((_, routes)) = self.learned() {
+            return routes.has_route(&self.snapshot(), clock::now());
+        }
         self.snapshot()
             .workers()
             .iter()

@@ -60,7 +60,11 @@ pub(super) async fn watch(model: Arc<ModelFleet>) {
                 let now = clock::now();
                 model.workers().iter().for_each(|worker| worker.lasting.refresh(now));
                 refreshes = refreshes.wrapping_add(1);
-                if refreshes.is_multiple_of(REFRESHES_PER_LOOK) && model.has_new_speeds() {
+                if !refreshes.is_multiple_of(REFRESHES_PER_LOOK) {
+                    continue;
+                }
+                model.prune_routes();
+                if model.has_new_speeds() {
                     model.publish();
                 }
             }

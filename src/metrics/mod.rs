@@ -8,12 +8,14 @@ mod decisions;
 mod outcome;
 mod process;
 mod requests;
+mod routes;
 mod workers;
 
 pub use decisions::{DecisionFamilies, DecisionMetrics};
 pub use outcome::Outcome;
 pub use process::ProcessMetrics;
 pub use requests::{OTHER, RequestFamilies, RequestMetrics, RetryCause};
+pub use routes::{RouteFamilies, RouteMetrics, RoutesView};
 pub use workers::{PollResult, ReportState, WorkerFamilies, WorkerMetrics, WorkerView};
 
 use prometheus::{Registry, TextEncoder};
@@ -28,6 +30,8 @@ pub struct Metrics {
     pub requests: RequestFamilies,
     /// Where they were sent and why.
     pub decisions: DecisionFamilies,
+    /// Learned routes.
+    pub routes: RouteFamilies,
     /// The edge as a whole.
     pub process: ProcessMetrics,
 }
@@ -40,6 +44,7 @@ impl Metrics {
             workers: WorkerFamilies::register(&registry)?,
             requests: RequestFamilies::register(&registry)?,
             decisions: DecisionFamilies::register(&registry)?,
+            routes: RouteFamilies::register(&registry)?,
             process: ProcessMetrics::register(&registry)?,
             registry,
         })

@@ -45,6 +45,8 @@ pub struct Envelope<'a> {
     pub model: Option<Cow<'a, str>>,
     /// Whether the client asked for a stream of events.
     pub streamed: bool,
+    /// The client's own route, as the JSON it wrote.
+    pub route: Option<&'a [u8]>,
     dialect: Dialect,
     fields: Fields<'a>,
 }
@@ -54,6 +56,7 @@ pub struct Envelope<'a> {
 pub(super) struct Fields<'a> {
     model: Option<Value<'a>>,
     stream: Option<Value<'a>>,
+    route: Option<Value<'a>>,
     lora_path: Option<Value<'a>>,
     lora_name: Option<Value<'a>>,
     cache_salt: Option<Value<'a>>,
@@ -91,6 +94,7 @@ impl<'a> Fields<'a> {
         Some(match name {
             b"model" => &mut self.model,
             b"stream" => &mut self.stream,
+            b"route" => &mut self.route,
             b"lora_path" => &mut self.lora_path,
             b"lora_name" => &mut self.lora_name,
             b"cache_salt" => &mut self.cache_salt,
@@ -120,6 +124,7 @@ pub fn read(dialect: Dialect, body: &[u8]) -> Envelope<'_> {
         body_kind,
         model: fields.model.and_then(Value::text).map(|model| model.lossy()),
         streamed: fields.stream.is_some_and(Value::is_true),
+        route: fields.route.map(Value::raw),
         dialect,
         fields,
     }

@@ -125,6 +125,16 @@ fn a_stream_is_asked_for_with_true_alone() {
 }
 
 #[test]
+fn a_clients_route_is_handed_on_as_it_was_written_and_not_copied() {
+    let body = br#"{"route":1,"messages":[],"route": [ "a", "b[2-3]" ]}"#;
+    let route = read(Dialect::Chat, body).route.unwrap();
+    assert_eq!(route, br#"[ "a", "b[2-3]" ]"#);
+    assert!(body.as_ptr_range().contains(&route.as_ptr()));
+    assert_eq!(read(Dialect::Chat, br#"{"route":["a"],"route":null}"#).route, None);
+    assert_eq!(read(Dialect::Chat, b"{}").route, None);
+}
+
+#[test]
 fn a_model_may_be_spelled_with_escapes_and_must_be_a_string() {
     let model = |model: &str| {
         let body = format!(r#"{{"\u006dodel":{model}}}"#);

@@ -92,6 +92,16 @@ impl UsageReader {
         self.usage().completion_tokens.or(events)
     }
 
+    /// Whether an answer whose last byte came is all there was to be: a stream says so itself, a
+    /// document merely speaks of no error.
+    pub fn is_whole(&self) -> bool {
+        match self.lines.as_ref().map(Lines::framing) {
+            Some(Framing::Events | Framing::Lines) => self.finished_normally(),
+            Some(Framing::Whole) => !self.facts.failed(),
+            None => false,
+        }
+    }
+
     /// Whether the engine said that it is done (`[DONE]`, `message_stop`, `response.completed`, a
     /// finish reason) and neither that it gave up nor that there was an error.
     pub fn finished_normally(&self) -> bool {

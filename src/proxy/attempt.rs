@@ -4,6 +4,7 @@
 //! held against the worker.
 
 use super::patience::Patience;
+use super::route::OnRoute;
 use crate::fleet::{InflightGuard, ModelFleet, Worker, clock};
 use crate::metrics::Outcome;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub(super) struct Attempt {
     pub(super) unanswered_since: Option<Instant>,
     pub(super) head_seen: bool,
     pub(super) patience: Option<Patience>,
+    /// Under the policy `learned`.
+    pub(super) route: Option<OnRoute>,
     inflight: Option<InflightGuard>,
     ticket: Option<Ticket>,
     credit: Option<Credit>,
@@ -45,6 +48,7 @@ impl Attempt {
             unanswered_since: None,
             head_seen: false,
             patience: None,
+            route: None,
         })
     }
 
@@ -122,6 +126,9 @@ impl Attempt {
 
     /// The answer, or the wait for it, ended early after the worker had the request.
     pub(super) fn broken(mut self, outcome: Outcome) {
+        if let Some(route) = self.route.take() {
+            route.failed(outcome);
+        }
         if let Some(inflight) = self.inflight.take() {
             inflight.settle(outcome);
         }

@@ -6,13 +6,13 @@ use super::reply::Refusal;
 use crate::metrics::Outcome;
 use crate::prompt::Dialect;
 use crate::prompt::usage::UsageReader;
-use crate::routing::Query;
+use crate::routing::{Choice, Query};
 use crate::state::{InProgress, Running, ServedModel, State};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidegate_policy::decision::Decision;
 use tidegate_policy::fleet::{Fleet, Slot};
+use tidegate_policy::learned::Pin;
 
 /// See the module. One configuration from start to end.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub struct RequestContext {
     pub(super) body: RequestBody,
     pub(super) query: Option<Query>,
     pub(super) streamed: bool,
+    /// The client's own route.
+    pub(super) pin: Option<Pin>,
     /// Workers that failed this request.
     pub(super) excluded: SmallVec<[Slot; 4]>,
     /// Its number among the model's requests.
@@ -33,7 +35,7 @@ pub struct RequestContext {
     pub(super) attempts: u32,
     pub(super) attempt: Option<Attempt>,
     /// Where it was routed, and by which snapshot.
-    pub(super) routed: Option<(Arc<Fleet>, Decision)>,
+    pub(super) routed: Option<(Arc<Fleet>, Choice)>,
     pub(super) refusal: Option<Refusal>,
     pub(super) answer: Answer,
     pub(super) observed: bool,
@@ -47,8 +49,8 @@ pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) usage: Option<UsageReader>,
     pub(super) first_content: Option<Duration>,
-    /// Its last byte came.
-    pub(super) complete: bool,
+    /// When its last byte came.
+    pub(super) complete: Option<Instant>,
     /// What ended it early.
     pub(super) broken: Option<Outcome>,
 }
@@ -64,6 +66,7 @@ impl RequestContext {
             body: RequestBody::Empty,
             query: None,
             streamed: false,
+            pin: None,
             excluded: SmallVec::new(),
             turn: None,
             attempts: 0,

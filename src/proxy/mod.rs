@@ -17,6 +17,7 @@ mod patience;
 mod reply;
 mod request_filter;
 mod response;
+mod route;
 mod upstream_peer;
 mod upstream_request;
 

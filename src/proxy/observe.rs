@@ -3,9 +3,10 @@
 use super::context::RequestContext;
 use super::reply::Refusal;
 use crate::fleet::ModelFleet;
-use crate::journal::{ACCESS_LOG, PromptTokens, Record, Rungs};
+use crate::journal::{ACCESS_LOG, PromptTokens, Record, RouteSelected, Rungs};
 use crate::metrics::{OTHER, Outcome};
 use crate::prompt::usage::{Usage, UsageReader};
+use crate::routing::Choice;
 use crate::state::unix_seconds;
 use pingora_proxy::Session;
 use std::sync::Arc;
@@ -44,12 +45,16 @@ fn refused(refusal: &Refusal) -> Outcome {
         | Refusal::RequestTimeout
         | Refusal::LengthRequired
         | Refusal::BodyTooLarge(_)
-        | Refusal::HeadersTooLarge(_) => Outcome::ClientError,
+        | Refusal::HeadersTooLarge(_)
+        | Refusal::InvalidRoute(_) => Outcome::ClientError,
         Refusal::FleetSaturated => Outcome::Shed,
         Refusal::WorkerUnreachable => Outcome::Unreachable,
         Refusal::WorkerClosed => Outcome::WorkerError,
         Refusal::FirstByteTimeout | Refusal::StreamIdleTimeout => Outcome::Timeout,
-        Refusal::NoRoutableWorker | Refusal::QueueTimeout | Refusal::Internal => Outcome::EdgeError,
+        Refusal::NoRoutableWorker
+        | Refusal::NoRoute(_)
+        | Refusal::QueueTimeout
+        | Refusal::Internal => Outcome::EdgeError,
     }
 }
 
@@ -65,14 +70,17 @@ fn answered(status: u16) -> Outcome {
 }
 
 fn settle(ctx: &mut RequestContext, outcome: Outcome) {
-    let complete = ctx.answer.complete;
-    let Some(attempt) = ctx.attempt.take() else { return };
-    if complete { attempt.finished(outcome) } else { attempt.broken(outcome) }
+    let Some(mut attempt) = ctx.attempt.take() else { return };
+    let Some(last_byte) = ctx.answer.complete else { return attempt.broken(outcome) };
+    if let Some(route) = attempt.route.take_if(|_| outcome == Outcome::Ok) {
+        route.arrived(ctx.answer.usage.as_ref(), last_byte);
+    }
+    attempt.finished(outcome);
 }
 
 /// What a finished answer teaches: token estimate, how true the index is.
 fn learn(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
-    let (Some(fleet), Some(query), Some((snapshot, decision))) =
+    let (Some(fleet), Some(query), Some((snapshot, Choice { decision, .. }))) =
         (&ctx.model.fleet, &ctx.query, &ctx.routed)
     else {
         return;
@@ -111,13 +119,14 @@ fn count(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
     requests.cached_tokens.inc_by(usage.cached_tokens.unwrap_or(0));
     requests.prompt_cached_tokens.inc_by(usage.cached_tokens.unwrap_or(0));
     requests.completion_tokens.inc_by(usage.completion_tokens.unwrap_or(0));
-    if let Some((_, decision)) = &ctx.routed {
-        ctx.model.decisions.book(decision);
+    if let Some((_, choice)) = &ctx.routed {
+        ctx.model.decisions.book(&choice.decision);
     }
 }
 
 fn record(session: &Session, ctx: &RequestContext, outcome: Outcome, usage: &Usage) -> Record {
-    let routed = ctx.routed.as_ref();
+    let routed = ctx.routed.as_ref().map(|(fleet, choice)| (fleet, &choice.decision));
+    let route = ctx.routed.as_ref().and_then(|(_, choice)| choice.route.as_ref());
     let estimated = ctx.query.as_ref().map(|query| query.input_tokens);
     let uncached = routed.map(|(_, decision)| decision.uncached_tokens);
     let client = session.client_addr().and_then(|address| address.as_inet());
@@ -145,6 +154,7 @@ fn record(session: &Session, ctx: &RequestContext, outcome: Outcome, usage: &Usa
         ttft_ms: ctx.answer.first_content.map(millis),
         total_ms: millis(ctx.started.elapsed()),
         attempts: ctx.attempts,
+        route: route.map(RouteSelected::from),
         rungs: routed.map(|(fleet, decision)| Rungs::new(fleet, decision)),
     }
 }

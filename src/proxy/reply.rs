@@ -26,6 +26,10 @@ pub(super) enum Refusal {
     WorkerClosed,
     /// Nobody to send it to.
     NoRoutableWorker,
+    /// The client's own route is none; why.
+    InvalidRoute(String),
+    /// No route is complete now, or not the client's own; why.
+    NoRoute(String),
     /// Too many buffered bodies for too long.
     QueueTimeout,
     /// No answer within `first_byte`.
@@ -40,7 +44,7 @@ impl Refusal {
     /// HTTP status.
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::BadRequest(_) | Self::InvalidRoute(_) => StatusCode::BAD_REQUEST,
             Self::ModelNotFound(_) => StatusCode::NOT_FOUND,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::LengthRequired => StatusCode::LENGTH_REQUIRED,
@@ -48,7 +52,9 @@ impl Refusal {
             Self::FleetSaturated => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadersTooLarge(_) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::WorkerUnreachable | Self::WorkerClosed => StatusCode::BAD_GATEWAY,
-            Self::NoRoutableWorker | Self::QueueTimeout => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoRoutableWorker | Self::NoRoute(_) | Self::QueueTimeout => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::FirstByteTimeout | Self::StreamIdleTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -67,6 +73,8 @@ impl Refusal {
             Self::WorkerUnreachable => "worker_unreachable",
             Self::WorkerClosed => "worker_closed",
             Self::NoRoutableWorker => "no_routable_worker",
+            Self::InvalidRoute(_) => "invalid_route",
+            Self::NoRoute(_) => "no_route",
             Self::QueueTimeout => "queue_timeout",
             Self::FirstByteTimeout => "first_byte_timeout",
             Self::StreamIdleTimeout => "stream_idle_timeout",
@@ -78,8 +86,9 @@ impl Refusal {
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::FleetSaturated | Self::QueueTimeout => Some(Duration::from_secs(1)),
-            Self::NoRoutableWorker => Some(Duration::from_secs(5)),
+            Self::NoRoutableWorker | Self::NoRoute(_) => Some(Duration::from_secs(5)),
             Self::BadRequest(_)
+            | Self::InvalidRoute(_)
             | Self::ModelNotFound(_)
             | Self::RequestTimeout
             | Self::LengthRequired
@@ -93,7 +102,7 @@ impl Refusal {
         }
     }
 
-    /// What the client is told. Names no worker.
+    /// What the client is told. Names no worker but those the client named itself.
     pub(super) fn message(&self) -> String {
         match self {
             Self::BadRequest(why) => (*why).to_owned(),
@@ -106,6 +115,7 @@ impl Refusal {
             Self::WorkerUnreachable => "No worker could be reached".to_owned(),
             Self::WorkerClosed => "The worker closed the connection before it answered".to_owned(),
             Self::NoRoutableWorker => "No worker of this model can take the request".to_owned(),
+            Self::InvalidRoute(why) | Self::NoRoute(why) => why.clone(),
             Self::QueueTimeout => "The edge holds too many request bodies".to_owned(),
             Self::FirstByteTimeout => "The worker did not answer in time".to_owned(),
             Self::StreamIdleTimeout => "The worker's answer stopped".to_owned(),

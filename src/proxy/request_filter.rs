@@ -6,7 +6,7 @@ use super::failure;
 use super::head;
 use super::reply::Refusal;
 use crate::prompt::Dialect;
-use crate::routing::{self, NoModel};
+use crate::routing::{self, ReadError};
 use pingora::Result;
 use pingora_proxy::Session;
 use std::sync::Arc;
@@ -71,10 +71,11 @@ fn read_prompt(session: &mut Session, ctx: &mut RequestContext) -> Result<(), Re
     let header = |name: &str| session.get_header(name).map(|value| value.as_bytes());
     let read = routing::read(&ctx.running, ctx.dialect, ctx.body.bytes(), header);
     let read = read.map_err(|error| match error {
-        NoModel::Unknown(name) => Refusal::ModelNotFound(name),
-        NoModel::Unnamed => {
+        ReadError::Unknown(name) => Refusal::ModelNotFound(name),
+        ReadError::Unnamed => {
             Refusal::BadRequest("the request names no model and there is no default model")
         }
+        ReadError::Route(error) => Refusal::InvalidRoute(error.to_string()),
     })?;
     if let Some(fleet) = &read.model.fleet {
         session.set_write_timeout(Some(fleet.config.timeouts.client_stall));
@@ -82,6 +83,7 @@ fn read_prompt(session: &mut Session, ctx: &mut RequestContext) -> Result<(), Re
     ctx.model = read.model;
     ctx.query = read.query;
     ctx.streamed = read.streamed;
+    ctx.pin = read.pin;
     Ok(())
 }
 

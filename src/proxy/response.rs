@@ -3,12 +3,13 @@
 use super::context::RequestContext;
 use crate::fleet::clock;
 use crate::prompt::usage::UsageReader;
+use crate::routing::Choice;
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue};
 use pingora::Result;
 use pingora::http::ResponseHeader;
 use pingora_proxy::Session;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The head as the worker sent it.
 pub(super) fn head_from_worker(
@@ -61,7 +62,7 @@ pub(super) fn head_to_client(
     if !ctx.running.config.http.response_headers {
         return Ok(());
     }
-    if let Some((fleet, decision)) = &ctx.routed {
+    if let Some((fleet, Choice { decision, .. })) = &ctx.routed {
         answer.insert_header("x-tidegate-decision", decision.reason.as_str())?;
         answer.insert_header("x-tidegate-worker", fleet.workers()[decision.at].id.as_str())?;
     }
@@ -102,7 +103,7 @@ pub(super) fn piece(piece: Option<&[u8]>, end: bool, ctx: &mut RequestContext) {
         }
     }
     if end {
-        ctx.answer.complete = true;
+        ctx.answer.complete = Some(Instant::now());
         // The connection goes back to the pool next; it is no longer this request's to end.
         if let Some(attempt) = &mut ctx.attempt {
             attempt.patience = None;

@@ -4,15 +4,16 @@ use super::attempt::Attempt;
 use super::context::RequestContext;
 use super::failure;
 use super::reply::Refusal;
+use super::route::OnRoute;
 use crate::config::{self, Scheme};
 use crate::fleet::{ModelFleet, Worker, WorkerAddress, clock};
-use crate::routing;
+use crate::routing::{self, Attempted, Choice, Unroutable};
 use crate::state::ServedModel;
 use pingora::Result;
 use pingora::upstreams::peer::HttpPeer;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use tidegate_policy::decision::{Decision, Reason};
+use tidegate_policy::decision::Reason;
 use tidegate_policy::fleet::Fleet;
 use tidegate_policy::ledger::Streaming;
 
@@ -26,46 +27,63 @@ pub(super) fn choose(ctx: &mut RequestContext) -> Result<Box<HttpPeer>> {
     }
     let turn = *ctx.turn.get_or_insert_with(|| model.turn());
     loop {
-        let (fleet, decision) = routing::choose(&model, ctx.query.as_mut(), &ctx.excluded, turn);
-        let Some(decision) = decision else {
-            // Who failed already was reachable for nobody; who was never there is not routable.
-            let refusal = if ctx.attempts == 0 {
-                Refusal::NoRoutableWorker
-            } else {
-                Refusal::WorkerUnreachable
-            };
-            return Err(failure::refusing(ctx, refusal));
+        let tried = Attempted {
+            query: ctx.query.as_mut(),
+            pin: ctx.pin.as_ref(),
+            excluded: &ctx.excluded,
+            turn,
         };
-        let slot = fleet.workers()[decision.at].slot;
+        let (fleet, choice) = match routing::choose(&model, tried) {
+            Ok(choice) => choice,
+            Err(why) => {
+                let refusal = refusal(why, ctx.attempts);
+                return Err(failure::refusing(ctx, refusal));
+            }
+        };
+        let slot = fleet.workers()[choice.decision.at].slot;
         let dispatched =
-            model.worker(slot).and_then(|worker| dispatch(&model, worker, &decision, ctx));
+            model.worker(slot).and_then(|worker| dispatch(&model, worker, &choice, ctx));
         let Some((attempt, address)) = dispatched else {
             // It stopped being routable since the snapshot was read.
             ctx.excluded.push(slot);
             continue;
         };
         let peer = peer(&attempt.worker, address, &model.config);
-        log_decision(&ctx.model, &fleet, &decision);
+        log_decision(&ctx.model, &fleet, &choice);
         if ctx.query.is_some() {
-            model.mean_uncached.observed(decision.uncached_tokens);
+            model.mean_uncached.observed(choice.decision.uncached_tokens);
         }
         ctx.attempts += 1;
         ctx.attempt = Some(attempt);
-        ctx.routed = Some((fleet, decision));
+        ctx.routed = Some((fleet, choice));
         return Ok(Box::new(peer));
+    }
+}
+
+fn refusal(why: Unroutable, attempts: u32) -> Refusal {
+    match why {
+        Unroutable::Pin(error) if error.is_invalid() => Refusal::InvalidRoute(error.to_string()),
+        // Who failed already was reachable for nobody; who was never there is not routable.
+        Unroutable::NoWorker | Unroutable::NoRoute | Unroutable::Pin(_) if 0 < attempts => {
+            Refusal::WorkerUnreachable
+        }
+        Unroutable::NoWorker => Refusal::NoRoutableWorker,
+        Unroutable::NoRoute | Unroutable::Pin(_) => Refusal::NoRoute(why.to_string()),
     }
 }
 
 fn dispatch(
     model: &ModelFleet,
     worker: &Arc<Worker>,
-    decision: &Decision,
+    choice: &Choice,
     ctx: &RequestContext,
 ) -> Option<(Attempt, WorkerAddress)> {
     let address = worker.address()?;
     let streaming = if ctx.streamed { Streaming::Streamed } else { Streaming::Unstreamed };
     let keys = ctx.query.as_ref().map(|query| &query.keys);
-    let attempt = Attempt::dispatch(model, worker, keys, decision.uncached_tokens, streaming)?;
+    let uncached_tokens = choice.decision.uncached_tokens;
+    let mut attempt = Attempt::dispatch(model, worker, keys, uncached_tokens, streaming)?;
+    attempt.route = choice.route.as_ref().and_then(|route| OnRoute::start(&ctx.model, route));
     Some((attempt, address))
 }
 
@@ -107,8 +125,12 @@ fn peer(worker: &Worker, address: WorkerAddress, model: &config::Model) -> HttpP
     peer
 }
 
-fn log_decision(model: &ServedModel, fleet: &Fleet, decision: &Decision) {
+fn log_decision(model: &ServedModel, fleet: &Fleet, choice: &Choice) {
+    let decision = &choice.decision;
     let name = model.fleet.as_ref().map_or("", |fleet| &fleet.config.name);
+    if let Some(route) = &choice.route {
+        log::debug!("route selected: {}, {}", route.mode.as_str(), route.signature);
+    }
     if decision.reason == Reason::SaturationPin && model.pins.occurred().is_some() {
         log::info!(
             "{}: nobody is below the floor; pinned to {} (first, then 1 in 64)",

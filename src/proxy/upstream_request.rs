@@ -4,7 +4,9 @@ use super::context::RequestContext;
 use super::failure;
 use super::patience::Patience;
 use super::reply::Refusal;
+use super::route;
 use crate::config::Forwarded;
+use crate::routing::Choice;
 use bytes::Bytes;
 use http::header::FORWARDED;
 use pingora::Result;
@@ -52,6 +54,15 @@ pub(super) fn headers(
     }
     request.insert_header("x-request-id", ctx.request_id.as_str())?;
     forwarded(session, request, ctx.running.config.http.forwarded)?;
+    if let (Some(fleet), Some((_, Choice { route: Some(route), .. }))) =
+        (&ctx.model.fleet, &ctx.routed)
+    {
+        let told = route::headers(fleet, route);
+        let told = told.map_err(|_| failure::refusing(ctx, Refusal::Internal))?;
+        for (name, value) in told {
+            request.insert_header(name, value)?;
+        }
+    }
     if let Some(attempt) = &mut ctx.attempt {
         request.insert_header(http::header::HOST, attempt.worker.authority())?;
         if let Some(auth) = &attempt.worker.config.upstream_auth {

@@ -1,7 +1,9 @@
 //! The HTTP interface of one simulated engine, in the manner of SGLang 0.5.
 
 use super::answer::{Answer, Ask, Dialect};
+use super::engine::Progress;
 use super::live::{LiveEngine, Ticket};
+use super::nodes::Pace;
 use super::prompt::Prompt;
 use super::server::{Fault, FleetConfig, LoadEndpoint};
 use bytes::Bytes;
@@ -42,13 +44,19 @@ impl Service {
         Ok(match Dialect::of_path(path) {
             Some(dialect) => match fault {
                 Fault::Status(status) => error(status, "the engine was told to fail"),
-                Fault::None | Fault::Hang => self.generate(dialect, request.into_body()).await,
+                Fault::None | Fault::Hang => self.generate(dialect, request).await,
             },
             None => self.side_path(path),
         })
     }
 
-    async fn generate(&self, dialect: Dialect, body: Incoming) -> Response<Body> {
+    async fn generate(&self, dialect: Dialect, request: Request<Incoming>) -> Response<Body> {
+        let route = request.headers().get("x-tidegate-route");
+        let mut pace = match Pace::of(&self.config.nodes, route, self.live.clock()) {
+            Ok(pace) => pace,
+            Err(why) => return error(StatusCode::BAD_REQUEST, &format!("route: {why}")),
+        };
+        let body = request.into_body();
         let body = match Limited::new(body, MAX_BODY_BYTES).collect().await {
             Ok(body) => body.to_bytes(),
             Err(why) => return error(StatusCode::BAD_REQUEST, &why.to_string()),
@@ -74,12 +82,16 @@ impl Service {
             ask,
         };
         if answer.ask.streams {
-            return stream_of(answer, ticket);
+            let step = self.config.tokens_per_event;
+            return stream_of(Stream { answer, ticket, pace, step, sent: 0 });
         }
-        match ticket.finished().await {
-            Some(progress) => reply(StatusCode::OK, answer.whole(progress)),
-            None => error(StatusCode::INTERNAL_SERVER_ERROR, "the engine stopped"),
+        let Some(mut progress) = ticket.finished().await else {
+            return error(StatusCode::INTERNAL_SERVER_ERROR, "the engine stopped");
+        };
+        if let Some(pace) = &mut pace {
+            progress = pace.next(progress, 0, progress.generated).await;
         }
+        reply(StatusCode::OK, answer.whole(progress))
     }
 
     fn side_path(&self, path: &str) -> Response<Body> {
@@ -140,16 +152,38 @@ impl Service {
     }
 }
 
+/// A streamed answer and how far it is.
+struct Stream {
+    answer: Answer,
+    ticket: Ticket,
+    pace: Option<Pace>,
+    /// Most tokens of an event that comes at a pace.
+    step: u32,
+    sent: u32,
+}
+
+impl Stream {
+    /// The next tokens; `None` if the engine died.
+    async fn next(&mut self) -> Option<Progress> {
+        let progress = self.ticket.beyond(self.sent).await?;
+        Some(match &mut self.pace {
+            Some(pace) => pace.next(progress, self.sent, self.step).await,
+            None => progress,
+        })
+    }
+}
+
 /// Events as tokens come; the end of the stream, or the client's leaving, drops the ticket.
-fn stream_of(answer: Answer, ticket: Ticket) -> Response<Body> {
-    let frames = stream::unfold(Some((answer, ticket, 0)), |state| async {
-        let (answer, mut ticket, sent) = state?;
-        let Some(progress) = ticket.beyond(sent).await else {
+fn stream_of(stream: Stream) -> Response<Body> {
+    let frames = stream::unfold(Some(stream), |state| async {
+        let mut state = state?;
+        let Some(progress) = state.next().await else {
             let died = io::Error::other("the engine stopped");
             return Some((Err(died), None));
         };
-        let events = Bytes::from(answer.events(sent, progress));
-        let next = (!progress.finished).then_some((answer, ticket, progress.generated));
+        let events = Bytes::from(state.answer.events(state.sent, progress));
+        state.sent = progress.generated;
+        let next = (!progress.finished).then_some(state);
         Some((Ok(Frame::data(events)), next))
     });
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());

@@ -4,6 +4,7 @@ use super::api::Service;
 use super::clock::Clock;
 use super::engine::{EngineConfig, EngineConfigError, EngineLoad, EngineStats};
 use super::live::LiveEngine;
+use super::nodes::Nodes;
 use http::StatusCode;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -33,6 +34,8 @@ pub struct FleetConfig {
     pub tokens_per_event: u32,
     /// How load is reported.
     pub load_endpoint: LoadEndpoint,
+    /// What a request that brings a route is as fast as.
+    pub nodes: Nodes,
 }
 
 impl Default for FleetConfig {
@@ -44,6 +47,7 @@ impl Default for FleetConfig {
             bytes_per_token: 4,
             tokens_per_event: 1,
             load_endpoint: LoadEndpoint::GetLoad,
+            nodes: Nodes::default(),
         }
     }
 }

@@ -78,7 +78,11 @@ fn cache_decision(reason: Reason) -> CacheDecision {
         | Reason::Home
         | Reason::LeastCost
         | Reason::LeastLoad
-        | Reason::RoundRobin => CacheDecision::CacheMiss,
+        | Reason::RoundRobin
+        | Reason::Scout
+        | Reason::Exploit
+        | Reason::Pinned
+        | Reason::GreedyFallback => CacheDecision::CacheMiss,
     }
 }
 

@@ -1,5 +1,6 @@
 //! What we answer: a worker, one reason, and the audit of how it came to that.
 
+use crate::learned::Mode;
 use smallvec::SmallVec;
 
 /// Why a request went where it went. At once metric label, log field, response header and test
@@ -22,11 +23,19 @@ pub enum Reason {
     LeastLoad,
     /// Policy `round_robin`.
     RoundRobin,
+    /// Policy `learned`: a route that is not proven, to measure it.
+    Scout,
+    /// Policy `learned`: a proven route.
+    Exploit,
+    /// Policy `learned`: the client's own route.
+    Pinned,
+    /// Policy `learned`: no route is proven, the best prior.
+    GreedyFallback,
 }
 
 impl Reason {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
+    /// All of them: those of the ladder in its order, those of cost selection, those of learned routes.
+    pub const ALL: [Self; 12] = [
         Self::CacheCandidate,
         Self::SaturationPin,
         Self::Home,
@@ -35,6 +44,10 @@ impl Reason {
         Self::LeastCost,
         Self::LeastLoad,
         Self::RoundRobin,
+        Self::Scout,
+        Self::Exploit,
+        Self::Pinned,
+        Self::GreedyFallback,
     ];
 
     /// The label.
@@ -48,6 +61,21 @@ impl Reason {
             Self::LeastCost => "least_cost",
             Self::LeastLoad => "least_load",
             Self::RoundRobin => "round_robin",
+            Self::Scout => Mode::Scout.as_str(),
+            Self::Exploit => Mode::Exploit.as_str(),
+            Self::Pinned => Mode::Pinned.as_str(),
+            Self::GreedyFallback => Mode::GreedyFallback.as_str(),
+        }
+    }
+}
+
+impl From<Mode> for Reason {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Scout => Self::Scout,
+            Mode::Exploit => Self::Exploit,
+            Mode::Pinned => Self::Pinned,
+            Mode::GreedyFallback => Self::GreedyFallback,
         }
     }
 }

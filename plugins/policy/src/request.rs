@@ -127,6 +127,19 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
+    /// A look at a fleet that no request is behind.
+    pub(crate) fn of_nobody(now: Millis) -> Self {
+        Self {
+            now,
+            prompt: None,
+            excluded: &[],
+            dice: 0,
+            turn: 0,
+            mean_uncached_tokens: 0,
+            foreign_share: ForeignShare::default(),
+        }
+    }
+
     /// May this request go to `worker`? Healthy and all that, able to prefill, not failed yet.
     pub fn may_use(&self, worker: &Worker) -> bool {
         worker.can_prefill() && !self.excluded.contains(&worker.slot) && worker.live.is_routable()
@@ -154,6 +167,12 @@ impl Request<'_> {
         let mean = self.mean_uncached_tokens;
         if 0 < mean { mean } else { self.input_tokens().max(1) }
     }
+}
+
+/// The dice of a model's request number `turn` if a seed was given: the same for the same seed, and
+/// unrelated to those of other turns.
+pub fn seeded_dice(seed: u64, turn: u64) -> u64 {
+    scramble(scramble(seed).wrapping_add(turn))
 }
 
 /// A sequence of random numbers from one `u64` (splitmix64).

@@ -356,7 +356,13 @@ proptest! {
             }
             Reason::Diverted => prop_assert!(chosen.is_none() && !trace.considered.is_empty()),
             Reason::Home | Reason::LeastLoad => prop_assert!(trace.considered.is_empty()),
-            Reason::Owner | Reason::LeastCost | Reason::RoundRobin => prop_assert!(false, "not the ladder's"),
+            Reason::Owner
+            | Reason::LeastCost
+            | Reason::RoundRobin
+            | Reason::Scout
+            | Reason::Exploit
+            | Reason::Pinned
+            | Reason::GreedyFallback => prop_assert!(false, "not the ladder's"),
         }
         match decision.cache.unwrap() {
             CacheDecision::CacheHit => {

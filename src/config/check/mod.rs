@@ -5,6 +5,7 @@ mod cost;
 mod discovery;
 mod edge;
 mod guards;
+mod learned;
 mod listeners;
 mod models;
 mod policy;

@@ -1,7 +1,7 @@
 //! `models:`.
 
 use super::workers::Terms;
-use super::{auth, guards, policy, workers};
+use super::{auth, guards, learned, policy, workers};
 use crate::config::files::WorkerFiles;
 use crate::config::kinds::{tally, text};
 use crate::config::section::Section;
@@ -63,13 +63,8 @@ impl Names {
 }
 
 fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model {
-    for (key, instead) in [
-        ("warmup", "; leave it out"),
-        ("queue", "; leave it out"),
-        ("layers", "; it belongs to the policy `learned`"),
-        ("learned", "; use the policy cache_aware, least_load or round_robin"),
-    ] {
-        from.refuse(key, &format!("is not available in this version{instead}"));
+    for key in ["warmup", "queue"] {
+        from.refuse(key, "is not available in this version; leave it out");
     }
     let name = from.required("name", text(MOST_NAME)).unwrap_or_default();
     if let Some(problem) = names.take(&name, &format!("{}.name", from.path))
@@ -81,15 +76,20 @@ fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model
     let chosen = policy::policy(&mut from);
     let upstream_auth = auth::credentials(from.section("upstream_auth"));
     let upstream_auth = upstream_auth.or_else(|| common.upstream_auth.clone());
-    let least_load = matches!(chosen.policy, Policy::LeastLoad { .. });
+    let is_weightless = matches!(chosen.policy, Policy::LeastLoad { .. } | Policy::Learned(_));
+    let weightless = is_weightless && !from.is_overridden("policy");
     let terms = Terms {
-        weightless: least_load && !from.is_overridden("policy"),
+        weightless: weightless.then_some(chosen.policy.as_str()),
+        shards: chosen.shards,
         auth: upstream_auth.as_ref(),
         base: common.base,
         files: common.files,
         overrides: common.overrides,
     };
     let (workers, discovery) = workers::workers(&mut from, &terms);
+    if let Policy::Learned(of) = &chosen.policy {
+        learned::workers(&mut from, &workers, of.layers);
+    }
     Model {
         name,
         aliases,

@@ -1,7 +1,9 @@
-//! `policy:` and the settings of each: `cache_aware:` and `least_load:`.
+//! `policy:` and the settings of each: `cache_aware:`, `least_load:` and `learned:`.
 
 use super::auth::header_name;
 use super::cost;
+use super::learned;
+use super::learned::Shards;
 use crate::config::Policy;
 use crate::config::kinds::{MANY, boolean, choice, count, integer, number, tally};
 use crate::config::section::{Item, Section};
@@ -12,6 +14,8 @@ use tidegate_policy::rules::{Factor, Ratio, Rules, Selection};
 pub(super) struct Chosen {
     pub(super) policy: Policy,
     pub(super) affinity_headers: Vec<String>,
+    /// How its workers' shards are read.
+    pub(super) shards: Shards,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,12 +37,7 @@ const POLICIES: &[(&str, Word)] = &[
 /// before policy.
 pub(super) fn policy(model: &mut Section<'_>) -> Chosen {
     let word = model.read("policy", Word::CacheAware, choice(POLICIES));
-    if word == Word::Learned {
-        let message =
-            "is not available in this version; use cache_aware, least_load or round_robin";
-        model.problem("policy", message);
-    }
-    let known = !model.failed("policy") && word != Word::Learned;
+    let known = !model.failed("policy");
 
     let mut section = settings(model, "cache_aware", word == Word::CacheAware);
     let rules = rules(&mut section);
@@ -49,12 +48,28 @@ pub(super) fn policy(model: &mut Section<'_>) -> Chosen {
     let choices = section.optional("min_load_choices", None, count(u32::MAX));
     idle(model, section, known && word != Word::LeastLoad);
 
+    let layers = learned::layers(model);
+    let mut section = settings(model, "learned", word == Word::Learned);
+    let learned = learned::settings(&mut section, layers);
+    idle(model, section, known && word != Word::Learned);
+
+    let shards = match word {
+        Word::Learned => Shards::Read(layers),
+        _ if model.is_overridden("policy") || !known => Shards::Ignored,
+        Word::CacheAware | Word::LeastLoad | Word::RoundRobin => {
+            if layers.is_some() {
+                model.problem("layers", "belongs to the policy `learned`");
+            }
+            Shards::Refused
+        }
+    };
     let policy = match word {
-        Word::CacheAware | Word::Learned => Policy::CacheAware(rules),
+        Word::CacheAware => Policy::CacheAware(rules),
         Word::LeastLoad => Policy::LeastLoad { choices },
         Word::RoundRobin => Policy::RoundRobin,
+        Word::Learned => Policy::Learned(learned),
     };
-    Chosen { policy, affinity_headers }
+    Chosen { policy, affinity_headers, shards }
 }
 
 /// A policy's section; flags and variables go over it if the policy is chosen.
@@ -142,7 +157,7 @@ fn ladder(from: &mut Section<'_>) -> Rules {
     }
 }
 
-fn ratio(item: &Item<'_>) -> Result<Ratio, String> {
+pub(super) fn ratio(item: &Item<'_>) -> Result<Ratio, String> {
     let value = number(0.0..=1.0)(item)?;
     Ratio::new(value).ok_or_else(|| "must be from 0 to 1".into())
 }

@@ -1,5 +1,6 @@
 //! `workers:` of a model.
 
+use super::learned::{self, Shards};
 use super::{auth, discovery, url};
 use crate::config::files::WorkerFiles;
 use crate::config::kinds::{choice, count, readable, tally, text};
@@ -20,8 +21,9 @@ const MOST_WORKERS: usize = 10_000;
 /// What workers are read by, wherever they are listed.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
-    /// Weights do nothing under the model's policy.
-    pub(super) weightless: bool,
+    /// The model's policy, if weights do nothing under it.
+    pub(super) weightless: Option<&'static str>,
+    pub(super) shards: Shards,
     pub(super) auth: Option<&'a UpstreamAuth>,
     /// Where relative paths start.
     pub(super) base: &'a Path,
@@ -64,8 +66,8 @@ pub(super) fn list(
     let mut workers = Vec::new();
     for mut section in sections {
         let worker = worker(&mut section, terms, source);
-        if terms.weightless && worker.weight != NonZeroU32::MIN {
-            section.problem("weight", "does nothing under the policy least_load");
+        if let Some(policy) = terms.weightless.filter(|_| worker.weight != NonZeroU32::MIN) {
+            section.problem("weight", &format!("does nothing under the policy {policy}"));
         }
         if let Some(other) = taken.get(&worker.id) {
             section.problem("id", &format!("is the id of {other} already"));
@@ -82,9 +84,6 @@ fn too_few_or_many() -> String {
 }
 
 fn worker(from: &mut Section<'_>, terms: &Terms<'_>, source: WorkerSource) -> Worker {
-    for key in ["first_layer", "last_layer", "tps", "reputation"] {
-        from.refuse(key, "belongs to the policy `learned`, which is not available in this version");
-    }
     let id = from.required("id", worker_id).unwrap_or_else(|| WorkerId::from(""));
     let url = from.required("url", url::worker_url);
     let tls = tls(from, url.as_ref(), terms.base);
@@ -100,6 +99,7 @@ fn worker(from: &mut Section<'_>, terms: &Terms<'_>, source: WorkerSource) -> Wo
         prefill_tps: from.optional("prefill_tps", None, tally),
         max_inflight: from.optional("max_inflight", None, count(u32::MAX)),
         draining: from.read("state", false, choice(STATES)),
+        shard: learned::shard(from, terms.shards),
         tls,
         upstream_auth: auth::credentials(from.section("upstream_auth"))
             .or_else(|| terms.auth.cloned()),

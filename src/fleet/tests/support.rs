@@ -26,6 +26,7 @@ pub(super) fn worker(id: &str, host: WorkerHost) -> Worker {
         prefill_tps: None,
         max_inflight: None,
         draining: false,
+        shard: None,
         tls: WorkerTls::default(),
         upstream_auth: None,
         source: WorkerSource::Listed,

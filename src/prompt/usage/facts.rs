@@ -135,6 +135,10 @@ impl Facts {
         self.content_events
     }
 
+    pub(super) fn failed(&self) -> bool {
+        self.failed
+    }
+
     pub(super) fn finished_normally(&self) -> bool {
         self.finished && !self.failed
     }

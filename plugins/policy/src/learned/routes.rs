@@ -114,6 +114,13 @@ impl Routes {
         epoch
     }
 
+    /// Is there a route whose nodes may all be used at `now`?
+    pub fn has_route(&self, fleet: &Fleet, now: Millis) -> bool {
+        let topology = self.topology.load();
+        let speed = |node: &_| topology.speed(node, fleet, &Request::of_nobody(now));
+        !candidates(&topology, speed, 1).is_empty()
+    }
+
     /// Chooses among the routes whose nodes this request may use, and books nothing. `None`: there
     /// is no such route.
     pub fn choose(

@@ -88,7 +88,7 @@ impl Routes {
     /// The routes of this moment.
     pub fn table(&self, fleet: &Fleet, now: Millis, settings: &Settings) -> ModelTable {
         let topology = self.topology();
-        let candidates = live(&topology, fleet, &anyone(now), settings);
+        let candidates = live(&topology, fleet, &Request::of_nobody(now), settings);
         let contenders = self.contenders(&topology, &candidates, now, settings);
         let best = best_proven(&contenders);
         let shares = expected_shares(&contenders, settings);
@@ -101,19 +101,6 @@ impl Routes {
             topology_epoch: topology.epoch(),
             candidates: contenders.iter().zip(&shares).map(row).collect(),
         }
-    }
-}
-
-/// A request that nothing is known of.
-fn anyone(now: Millis) -> Request<'static> {
-    Request {
-        now,
-        prompt: None,
-        excluded: &[],
-        dice: 0,
-        turn: 0,
-        mean_uncached_tokens: 0,
-        foreign_share: crate::fleet::ForeignShare::default(),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::fleet::{Fleet, Millis, Slot, Worker, WorkerId};
 use crate::request::Request;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::num::NonZeroU32;
 use thiserror::Error;
 
 /// Layers of a model, both ends inclusive.
@@ -17,6 +18,11 @@ impl Layers {
     /// `None` if `last` comes before `first`.
     pub fn new(first: u32, last: u32) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
+    }
+
+    /// All layers of a model that has so many.
+    pub fn up_to(count: NonZeroU32) -> Self {
+        Self { first: 0, last: count.get() - 1 }
     }
 
     /// The first one.
@@ -145,6 +151,13 @@ impl Topology {
             ends: ends.into(),
             nodes: nodes.into(),
         })
+    }
+
+    /// A model that nobody computes. Epoch 0.
+    pub fn without_nodes(model: &str, layers: Layers) -> Self {
+        let (nodes, labels) = (Box::default(), Box::default());
+        let (ends, end_of) = (Box::default(), Box::default());
+        Self { epoch: 0, model: model.into(), layers, nodes, labels, ends, end_of }
     }
 
     pub(super) fn at_epoch(self, epoch: u64) -> Self {

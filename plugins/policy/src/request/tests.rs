@@ -32,6 +32,24 @@ fn the_mean_is_this_prompt_before_there_is_one_and_never_zero() {
     assert_eq!(ask(100).promptless().mean_uncached(), 1);
 }
 
+#[test]
+fn seeded_dice_come_again_and_are_spread_evenly_over_turns() {
+    assert_eq!(seeded_dice(7, 3), seeded_dice(7, 3));
+    assert_ne!(seeded_dice(7, 3), seeded_dice(8, 3));
+    const TURNS: u64 = 4000;
+    for seed in [0, 1, u64::MAX] {
+        let draws =
+            (0..TURNS).map(|turn| crate::learned::Draws::from_dice(seeded_dice(seed, turn)));
+        let draws: Vec<_> = draws.collect();
+        let share = |of: fn(&crate::learned::Draws) -> bool| {
+            draws.iter().filter(|draws| of(draws)).count() as f64 / TURNS as f64
+        };
+        assert!((share(|draws| draws.explore < 0.3) - 0.3).abs() < 0.02);
+        assert!((share(|draws| draws.pick < 0.5) - 0.5).abs() < 0.03);
+        assert!((share(|draws| draws.explore < 0.5 && draws.pick < 0.5) - 0.25).abs() < 0.03);
+    }
+}
+
 proptest! {
     #[test]
     fn dice_stay_below_their_sides(seed: u64, sides in 1..=u64::MAX) {

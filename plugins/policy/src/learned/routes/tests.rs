@@ -132,3 +132,16 @@ fn many_threads_leave_no_scout_behind() {
     });
     assert_eq!(routes.arms.lock().standing(HYBRID, 0, NOW, &settings).scouts, 0);
 }
+
+#[test]
+fn there_is_a_route_while_one_can_be_completed_from_its_first_layer_on() {
+    let routes = routes(&MIXED);
+    let alone = |said| routes.has_route(&fleet(said), NOW);
+    assert!(alone(&MIXED));
+    assert!(!alone(&MIXED[..1]), "a head that nobody completes");
+    let tail = [("gpu-a", 0, 21, 120.0, 0), ("cpu-b", 22, 39, 6.0, 0)];
+    let routes = super::super::testing::routes(&tail);
+    assert!(routes.has_route(&fleet(&tail), NOW));
+    let other = [("gpu-x", 0, 21, 120.0, 0), ("cpu-b", 22, 39, 6.0, 0)];
+    assert!(!routes.has_route(&fleet(&other), NOW), "nobody can tokenize");
+}

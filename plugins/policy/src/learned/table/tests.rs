@@ -45,7 +45,8 @@ fn the_next_scout_of_the_table_is_the_next_one_of_the_choice() {
     };
     assert_eq!((share(SLOW), share("m | cpu-z[0-39]")), (0.3, 0.0));
     let draws = super::super::Draws { explore: 0.0, pick: 0.0 };
-    let selection = routes.choose(&fleet, &anyone(Millis(0)), &settings, draws).unwrap();
+    let selection =
+        routes.choose(&fleet, &Request::of_nobody(Millis(0)), &settings, draws).unwrap();
     assert_eq!(&*selection.signature, SLOW);
     let _ticket = routes.dispatched(&selection);
     assert_eq!((share(SLOW), share("m | cpu-z[0-39]")), (0.0, 0.3));

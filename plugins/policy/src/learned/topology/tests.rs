@@ -68,3 +68,11 @@ fn without_a_fresh_and_whole_report_what_is_in_flight_counts() {
         assert_eq!(speed(report, now), Some(3.0), "6 tps behind 1");
     }
 }
+
+#[test]
+fn a_model_that_nobody_computes_has_no_route() {
+    let layers = Layers::up_to(std::num::NonZeroU32::MIN);
+    assert_eq!((layers.first(), layers.last()), (0, 0));
+    let empty = crate::learned::Routes::new(Topology::without_nodes("m", layers));
+    assert!(!empty.has_route(&fleet(&MIXED), Millis(0)));
+}
