@@ -153,10 +153,15 @@ pub struct PolicyArgs {
 impl PolicyArgs {
     /// These flags over this process's environment.
     pub fn overrides(&self) -> Overrides {
+        self.over(Overrides::from_process())
+    }
+
+    /// The same over other settings.
+    pub(super) fn over(&self, overrides: Overrides) -> Overrides {
         let over = |overrides: Overrides, (setting, value): &(&PolicySetting, String)| {
             overrides.with_flag(setting, value)
         };
-        self.given.iter().fold(Overrides::from_process(), over)
+        self.given.iter().fold(overrides, over)
     }
 }
 
