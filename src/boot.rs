@@ -30,6 +30,9 @@ use upgrade::{Arrival, Predecessor, Sockets, Turn};
 /// the same.
 pub const LOG_FILTER: &str = "warn,pingora_proxy=off,tidegate=info,access=info";
 
+/// The thread in which Pingora receives a predecessor's sockets.
+const BOOTSTRAP: &str = "BG Bootstrap Service";
+
 /// How the process starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start {
@@ -127,6 +130,11 @@ pub fn serve(config: Arc<Config>, source: Option<Source>, start: Start) -> Resul
     Ok(())
 }
 
+/// Is a successor about to take over from the process that listens for one there?
+pub fn is_upgrade_under_way(upgrade_sock: &Path) -> bool {
+    Turn::is_taken(upgrade_sock)
+}
+
 fn turn(upgrade_sock: &Path) -> Result<(PathBuf, Turn), BootError> {
     let turn = Turn::take(upgrade_sock)
         .map_err(|error| BootError::Upgrade { path: upgrade_sock.display().to_string(), error })?;
@@ -218,7 +226,8 @@ fn check_addresses(config: &Config) -> Result<(), BootError> {
     Ok(())
 }
 
-/// A listener that fails later panics inside its service; the process must not live on without it.
+/// A listener that fails later panics inside its service, and so does the arrival of sockets if who
+/// sent them is no predecessor; the process must not live on without them.
 fn end_with_lost_listeners() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -229,8 +238,9 @@ fn end_with_lost_listeners() {
             .map(String::as_str)
             .or_else(|| payload.downcast_ref::<&str>().copied())
             .unwrap_or_default();
-        if message.starts_with("Failed to build listeners") {
-            log::error!("a listener cannot be opened; leaving");
+        let thread = std::thread::current();
+        if message.starts_with("Failed to build listeners") || thread.name() == Some(BOOTSTRAP) {
+            log::error!("there are no listening sockets; leaving");
             std::process::exit(1);
         }
     }));

@@ -1,8 +1,9 @@
 //! Signals and leaving: readiness turns red first, the listener closes later, the process goes as
 //! soon as nothing is in progress.
 
-use super::upgrade::Predecessor;
+use super::upgrade::{HandoverError, Predecessor, Successor};
 use crate::handover;
+use crate::proxy::SETTLE;
 use crate::state::State;
 use async_trait::async_trait;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
@@ -10,7 +11,7 @@ use pingora::services::background::BackgroundService;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What the process does on signals.
 pub(super) struct Signals {
@@ -24,8 +25,8 @@ impl Signals {
     }
 
     /// A successor may want to take over. True: it has.
-    async fn step_aside(&self) -> bool {
-        let mut successor = match self.predecessor.hand_over().await {
+    async fn step_aside(&self, quit: &mut Signal) -> bool {
+        let mut successor = match self.hand_over(quit).await {
             Ok(successor) => successor,
             Err(error) => {
                 log::warn!("SIGQUIT without effect, this process serves on: {error}");
@@ -45,6 +46,24 @@ impl Signals {
     }
 }
 
+impl Signals {
+    /// To the latest successor: another one can wait for the sockets only if the one before is gone.
+    async fn hand_over(&self, quit: &mut Signal) -> Result<Successor, HandoverError> {
+        loop {
+            let meeting = self.predecessor.invite().await?;
+            let another = async {
+                while !meeting.is_outdated() {
+                    quit.recv().await;
+                }
+            };
+            tokio::select! {
+                met = self.predecessor.meet(&meeting) => return met,
+                () = another => log::warn!("another successor waits; the one before is given up"),
+            }
+        }
+    }
+}
+
 #[async_trait]
 impl ShutdownSignalWatch for Signals {
     async fn recv(&self) -> ShutdownSignal {
@@ -61,13 +80,14 @@ impl ShutdownSignalWatch for Signals {
             tokio::select! {
                 _ = int.recv() => return ShutdownSignal::FastShutdown,
                 _ = term.recv() => break,
-                _ = quit.recv() => tokio::select! {
-                    biased;
-                    _ = int.recv() => return ShutdownSignal::FastShutdown,
-                    _ = term.recv() => break,
-                    is_superseded = self.step_aside() => if is_superseded {
-                        return ShutdownSignal::GracefulTerminate;
-                    },
+                _ = quit.recv() => {}
+            }
+            tokio::select! {
+                biased;
+                _ = int.recv() => return ShutdownSignal::FastShutdown,
+                _ = term.recv() => break,
+                is_superseded = self.step_aside(&mut quit) => if is_superseded {
+                    return ShutdownSignal::GracefulTerminate;
                 },
             }
         }
@@ -180,6 +200,7 @@ impl EarlyExit {
     }
 
     async fn quiet(&self) {
+        tokio::time::sleep(SETTLE).await;
         let mut looks = 0;
         while looks < QUIET_LOOKS {
             tokio::time::sleep(LOOK).await;

@@ -6,19 +6,22 @@
 //!   SIGQUIT                                   waits at UPGRADE_SOCK
 //!   listens at UPGRADE_SOCK.warm
 //!   listening sockets ---- UPGRADE_SOCK ---->   (Pingora's own form)
-//!   warm state <------ UPGRADE_SOCK.warm ----   takes it in
+//!   warm state -------- UPGRADE_SOCK.warm --->   takes it in, or starts cold
+//!                        first connection
 //!                        <---- "ready" ------   accepts
 //!   closes after OVERLAP ---- "leaving" ---->   stays
+//!                        second connection
 //! ```
 //!
-//! Until "leaving" the predecessor has changed nothing and serves on if the successor is not heard
+//! The state ends with its connection, so that one in a form of another version can be left where it
+//! is. Until "leaving" the predecessor has changed nothing and serves on if the successor is not heard
 //! of; until the end of the overlap it comes back if the connection breaks, which is what a killed
 //! successor looks like. Stock Pingora would leave as soon as the sockets are sent.
 
 mod predecessor;
 mod successor;
 
-pub(super) use predecessor::Predecessor;
+pub(super) use predecessor::{Predecessor, Successor};
 pub(super) use successor::{Arrival, Turn};
 
 use pingora::server::ListenFds;
@@ -57,7 +60,7 @@ pub(super) enum HandoverError {
     Io { what: &'static str, error: io::Error },
     #[error("{0} took too long")]
     Late(&'static str),
-    #[error("who connected is not of this user")]
+    #[error("the other side is not of this user")]
     Stranger,
 }
 
@@ -66,10 +69,14 @@ fn warm_socket(upgrade_sock: &Path) -> PathBuf {
     upgrade_sock.with_added_extension("warm")
 }
 
-/// Is the other side of this user, or root? `own` is a file of this process.
-fn is_own(stream: &UnixStream, own: &Path) -> io::Result<bool> {
-    let other = stream.peer_cred()?.uid();
-    Ok(other == 0 || other == fs::metadata(own)?.uid())
+/// Lets nobody but this user and root pass.
+fn check_own(stream: &UnixStream) -> Result<(), HandoverError> {
+    let uids = || Ok((stream.peer_cred()?.uid(), fs::metadata("/proc/self")?.uid()));
+    match uids().map_err(|error| HandoverError::Io { what: "who is there", error })? {
+        (0, _) => Ok(()),
+        (other, own) if other == own => Ok(()),
+        (_, _) => Err(HandoverError::Stranger),
+    }
 }
 
 /// A step with a name and its time.

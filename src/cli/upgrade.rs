@@ -5,6 +5,7 @@ mod process;
 
 use super::BAD_USAGE;
 use super::admin::{AskError, Endpoint, ask};
+use crate::boot;
 use crate::config::{Address, Config, ConfigErrors, Overrides, Source};
 use bytes::Bytes;
 use clap::Args;
@@ -55,6 +56,8 @@ enum UpgradeError {
     NotFound(AskError),
     #[error("process {pid}: {why}")]
     NotRunning { pid: u32, why: String },
+    #[error("another upgrade is under way")]
+    UnderWay,
     #[error("{}: {error}", path.display())]
     Binary { path: PathBuf, error: std::io::Error },
     #[error("the new process ended: {0}")]
@@ -73,6 +76,7 @@ impl UpgradeError {
             Self::PidFile { .. } | Self::Config(_) => BAD_USAGE,
             Self::NotFound(_)
             | Self::NotRunning { .. }
+            | Self::UnderWay
             | Self::Binary { .. }
             | Self::Ended(_)
             | Self::Late(_)
@@ -118,6 +122,9 @@ fn upgrade(args: &UpgradeArgs) -> Result<String, UpgradeError> {
         Some(path) => path.clone(),
         None => std::env::current_exe()?,
     };
+    if boot::is_upgrade_under_way(&config.upgrade_sock) {
+        return Err(UpgradeError::UnderWay);
+    }
     // What an earlier attempt left would be taken for a successor that waits.
     match std::fs::remove_file(&config.upgrade_sock) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),

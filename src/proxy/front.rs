@@ -16,6 +16,10 @@ use std::time::Duration;
 
 use super::Edge;
 
+/// Once the listeners are closed: for connections that were accepted just before to finish their
+/// handshakes and send a request, and for idle ones to be told by an answer that they end.
+pub(crate) const SETTLE: Duration = Duration::from_secs(2);
+
 tokio::task_local! {
     static HEAD_READ: Cell<bool>;
 }
@@ -66,7 +70,10 @@ impl HttpServerApp for FrontDoor {
             .await
     }
 
+    /// Runs when the listeners are closed.
     async fn http_cleanup(&self) {
+        // Pingora closes whatever sent no head yet, connections of this moment among them.
+        tokio::time::sleep(SETTLE).await;
         self.proxy.http_cleanup().await;
     }
 

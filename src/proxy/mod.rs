@@ -23,6 +23,7 @@ mod upstream_request;
 
 pub use context::RequestContext;
 pub use front::FrontDoor;
+pub(crate) use front::SETTLE;
 
 use crate::state::State;
 use async_trait::async_trait;

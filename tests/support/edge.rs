@@ -1,19 +1,23 @@
-//! The binary in a process of its own, on ports nobody else has.
+//! The binary in a process of its own, on ports nobody else has, and the processes that come after
+//! it in upgrades.
 
 use super::client::{Answer, exchange, get, request};
 use super::metrics::Page;
 use super::until;
-use std::fs::File;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::{File, OpenOptions};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A running edge; killed when dropped, its log shown if the test fails.
+/// A running edge; killed when dropped, with all that took over from it, its log shown if the test
+/// fails.
 pub struct Edge {
     pub traffic: SocketAddr,
     pub admin: SocketAddr,
@@ -71,6 +75,45 @@ impl Edge {
             command
         })
         .await
+    }
+
+    /// With a command that `change` has changed.
+    pub async fn start_made(body: &str, change: impl Fn(&mut Command)) -> Self {
+        let edge = Self::alive(|directory, traffic, admin| {
+            std::fs::write(directory.join(FILE), yaml(directory, traffic, admin, body)).unwrap();
+            let mut command = command();
+            command.arg("-c").arg(directory.join(FILE));
+            change(&mut command);
+            command
+        })
+        .await;
+        edge.ready().await;
+        edge
+    }
+
+    /// In the background, with these keys at the top of the file: who started it has ended well.
+    pub async fn start_daemon(body: &str, keys: &str) -> Self {
+        for _ in 0..TRIES {
+            let directory = tempfile::tempdir().unwrap();
+            let (traffic, admin) = (free_address(), free_address());
+            let at = directory.path();
+            let log = at.join(LOG);
+            let yaml = yaml(at, traffic, admin, body);
+            let yaml = format!("error_log: {}\n{keys}{yaml}", log.display());
+            std::fs::write(at.join(FILE), yaml).unwrap();
+            let mut command = command();
+            command.arg("-d").arg("-c").arg(at.join(FILE)).stderr(log_of(at));
+            let mut child = command.spawn().unwrap();
+            let ended = || std::future::ready(child.try_wait().unwrap());
+            let status = until("who starts it", ended).await;
+            let edge = Self { traffic, admin, directory, child };
+            if status.success() {
+                edge.ready().await;
+                return edge;
+            }
+            eprintln!("{}", edge.log());
+        }
+        panic!("no free ports in {TRIES} tries, or the edge does not start (see its log above)");
     }
 
     /// From a file in a directory as Kubernetes mounts it: `..data` links to where the files are.
@@ -154,7 +197,7 @@ impl Edge {
         for _ in 0..TRIES {
             let directory = tempfile::tempdir().unwrap();
             let (traffic, admin) = (free_address(), free_address());
-            let log = File::create(directory.path().join(LOG)).unwrap();
+            let log = log_of(directory.path());
             let child = made(directory.path(), traffic, admin).stderr(log).spawn().unwrap();
             let mut edge = Self { traffic, admin, directory, child };
             if edge.is_alive().await {
@@ -183,7 +226,9 @@ impl Edge {
 
     async fn ready(&self) {
         until("readiness", || async {
-            (get(self.admin, "/readyz").await.status == 200).then_some(())
+            // In the background it may not listen yet.
+            (is_live(self.admin).await && get(self.admin, "/readyz").await.status == 200)
+                .then_some(())
         })
         .await;
     }
@@ -193,10 +238,97 @@ impl Edge {
         std::fs::read_to_string(self.directory.path().join(LOG)).unwrap()
     }
 
-    /// Sends a signal, by its name without `SIG`.
+    /// Sends a signal, by its name without `SIG`, to the process that was started first.
     pub fn signal(&self, name: &str) {
-        let kill = format!("kill -{name} {}", self.pid());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        send(self.pid(), format!("SIG{name}").parse().unwrap());
+    }
+
+    /// Starts a successor by hand; it waits for the sockets when this returns, or has ended.
+    pub async fn successor(&self) -> Child {
+        let mut child = self.spawn_successor();
+        until("a successor that waits", || {
+            let is_there = self.upgrade_sock().exists() || child.try_wait().unwrap().is_some();
+            std::future::ready(is_there.then_some(()))
+        })
+        .await;
+        child
+    }
+
+    /// The same, without waiting.
+    pub fn spawn_successor(&self) -> Child {
+        let log = log_of(self.directory.path());
+        command().arg("-u").arg("-c").arg(self.file()).stderr(log).spawn().unwrap()
+    }
+
+    /// `tidegate upgrade` with these arguments.
+    pub async fn upgrade(&self, arguments: &[&str]) -> Output {
+        let mut command = command();
+        command.arg("upgrade").arg("-c").arg(self.file()).args(arguments);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+        output.await.unwrap()
+    }
+
+    /// An upgrade that has to succeed, to its end: only the new process accepts then. Its id.
+    pub async fn upgraded(&self) -> u32 {
+        let old = self.serving().await;
+        let output = self.upgrade(&[]).await;
+        assert!(output.status.success(), "{output:?}");
+        self.settled().await;
+        let new = self.serving().await;
+        assert_ne!(old, new);
+        new
+    }
+
+    /// Waits until no upgrade is under way.
+    pub async fn settled(&self) {
+        until("the end of the upgrade", || {
+            let is_over = !tidegate::boot::is_upgrade_under_way(&self.upgrade_sock());
+            std::future::ready(is_over.then_some(()))
+        })
+        .await;
+    }
+
+    /// Waits until this process is the one that answers, and the upgrade is over.
+    pub async fn settled_with(&self, pid: u32) {
+        until("the new process", || async { (self.serving().await == pid).then_some(()) }).await;
+        self.settled().await;
+    }
+
+    /// The process that answers.
+    pub async fn serving(&self) -> u32 {
+        let pid = self.admin("/v1/config").await.json()["pid"].as_u64().unwrap();
+        u32::try_from(pid).unwrap()
+    }
+
+    /// Where a successor waits.
+    pub fn upgrade_sock(&self) -> PathBuf {
+        self.directory.path().join("upgrade.sock")
+    }
+
+    /// Every process that runs with its file.
+    pub fn processes(&self) -> Vec<u32> {
+        let own = self.file().to_string_lossy().into_owned();
+        let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            line.split(|&byte| byte == 0).any(|part| part == own.as_bytes()).then_some(pid)
+        });
+        pids.collect()
+    }
+
+    /// Waits until this process is the only one left.
+    pub async fn is_alone(&mut self, pid: u32) {
+        until("the end of all but one", || {
+            // Reaped, if it was the first.
+            let _ = self.child.try_wait();
+            std::future::ready((self.processes() == [pid]).then_some(()))
+        })
+        .await;
+    }
+
+    /// Waits for a line in the log.
+    pub async fn logs(&self, word: &str) {
+        until(word, || std::future::ready(self.log().contains(word).then_some(()))).await;
     }
 
     pub async fn metrics(&self) -> Page {
@@ -271,6 +403,9 @@ impl Drop for Edge {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        for pid in self.processes() {
+            send(pid, Signal::SIGKILL);
+        }
         if std::thread::panicking() {
             eprintln!("log of the edge:\n{}", self.log());
         }
@@ -283,6 +418,16 @@ fn yaml(directory: &Path, traffic: SocketAddr, admin: SocketAddr, body: &str) ->
         "version: 1\nthreads: 2\npid_file: {at}/pid\nupgrade_sock: {at}/upgrade.sock\ntidegate:\n  \
          listeners: [{{address: \"{traffic}\"}}]\n  admin: {{address: \"{admin}\"}}\n{body}"
     )
+}
+
+/// Sends a signal; it may have ended by itself.
+pub fn send(pid: u32, signal: Signal) {
+    let _ = kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal);
+}
+
+/// Its log, which several processes write to.
+fn log_of(directory: &Path) -> File {
+    OpenOptions::new().create(true).append(true).open(directory.join(LOG)).unwrap()
 }
 
 /// The binary, without what the test's own environment would change.

@@ -4,6 +4,7 @@ use super::client::values;
 use sha2::{Digest, Sha256};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -40,6 +41,8 @@ impl Received {
 pub enum Step {
     /// Writes these bytes as they are.
     Write(Vec<u8>),
+    /// Waits this long.
+    Pause(Duration),
     /// Waits until the test says so.
     Wait(Arc<Notify>),
     /// Says nothing until the edge closes the connection.
@@ -253,6 +256,10 @@ fn monitoring(received: &Received, shared: &Shared) -> Option<Reply> {
 async fn play(step: Step, stream: &mut TcpStream, shared: &Shared) -> bool {
     match step {
         Step::Write(bytes) => stream.write_all(&bytes).await.is_ok(),
+        Step::Pause(time) => {
+            tokio::time::sleep(time).await;
+            true
+        }
         Step::Wait(notify) => tokio::select! {
             () = notify.notified() => true,
             () = closed(stream) => {

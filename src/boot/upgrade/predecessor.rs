@@ -1,10 +1,11 @@
 //! The side that leaves.
 
-use super::{HandoverError, LEAVING, OVERLAP, READY, Sockets, is_own, step, warm_socket};
+use super::{HandoverError, LEAVING, OVERLAP, READY, Sockets, check_own, step, warm_socket};
 use crate::handover;
 use crate::state::State;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,26 +30,41 @@ impl Predecessor {
         Self { state, sockets, upgrade_sock }
     }
 
+    /// Sends the sockets to who waits for them.
+    ///
+    /// # Errors
+    /// Nobody does, or they could not be sent; this process serves on.
+    pub(in crate::boot) async fn invite(&self) -> Result<Meeting, HandoverError> {
+        let Some(invited) = Waiting::at(&self.upgrade_sock) else {
+            return Err(HandoverError::NoSuccessor(self.upgrade_sock.clone()));
+        };
+        let meeting = Meeting::open(&self.upgrade_sock, invited)
+            .map_err(|error| HandoverError::Io { what: "the meeting point", error })?;
+        self.send_sockets().await?;
+        Ok(meeting)
+    }
+
     /// Ends when the successor accepts and knows that this process will not for much longer. May be
     /// dropped at any point: nothing has changed then.
     ///
     /// # Errors
-    /// There is none, or it was lost on the way; this process serves on.
-    pub(in crate::boot) async fn hand_over(&self) -> Result<Successor, HandoverError> {
-        if !self.upgrade_sock.exists() {
-            return Err(HandoverError::NoSuccessor(self.upgrade_sock.clone()));
+    /// It was lost on the way; this process serves on.
+    pub(in crate::boot) async fn meet(
+        &self,
+        meeting: &Meeting,
+    ) -> Result<Successor, HandoverError> {
+        let (mut stream, _) = step("the successor's call", meeting.listener.accept()).await?;
+        check_own(&stream)?;
+        let warm = self.warm_state().await;
+        // One that knows another form hangs up and starts cold.
+        if let Err(error) = step("the warm state", stream.write_all(&warm)).await {
+            log::warn!("not all of the warm state was taken: {error}");
         }
-        let meeting = Meeting::open(&self.upgrade_sock)
-            .map_err(|error| HandoverError::Io { what: "the meeting point", error })?;
-        self.send_sockets().await?;
-        let (stream, _) = step("the successor's call", meeting.listener.accept()).await?;
-        if !is_own(&stream, &meeting.path).unwrap_or(false) {
-            return Err(HandoverError::Stranger);
-        }
+        drop(stream);
+        let (stream, _) = step("the successor's second call", meeting.listener.accept()).await?;
+        check_own(&stream)?;
         let pid = stream.peer_cred().ok().and_then(|cred| cred.pid());
         let mut successor = Successor { stream, pid };
-        let warm = self.warm_state().await;
-        step("the warm state", successor.stream.write_all(&warm)).await?;
         successor.hear_ready().await?;
         step("the farewell", successor.stream.write_all(LEAVING)).await?;
         Ok(successor)
@@ -112,19 +128,39 @@ impl Successor {
 }
 
 /// Where the successor calls; gone when dropped.
-struct Meeting {
+pub(in crate::boot) struct Meeting {
     listener: UnixListener,
     path: PathBuf,
+    upgrade_sock: PathBuf,
+    invited: Waiting,
+}
+
+/// A socket at which a successor waits: its inode, and when it was made, since inodes are used again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Waiting(u64, i64, i64);
+
+impl Waiting {
+    fn at(upgrade_sock: &Path) -> Option<Self> {
+        let file = fs::metadata(upgrade_sock).ok()?;
+        Some(Self(file.ino(), file.mtime(), file.mtime_nsec()))
+    }
 }
 
 impl Meeting {
-    fn open(upgrade_sock: &Path) -> io::Result<Self> {
+    /// Does somebody else wait for the sockets now? The one before may take a second to see that
+    /// they came.
+    pub(in crate::boot) fn is_outdated(&self) -> bool {
+        Waiting::at(&self.upgrade_sock).is_some_and(|waiting| waiting != self.invited)
+    }
+
+    fn open(upgrade_sock: &Path, invited: Waiting) -> io::Result<Self> {
         let path = warm_socket(upgrade_sock);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
-        Ok(Self { listener: UnixListener::bind(&path)?, path })
+        let listener = UnixListener::bind(&path)?;
+        Ok(Self { listener, path, upgrade_sock: upgrade_sock.to_owned(), invited })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The side that arrives.
 
-use super::{HandoverError, LEAVING, READY, STEP, Sockets, step, warm_socket};
+use super::{HandoverError, LEAVING, READY, STEP, Sockets, check_own, step, warm_socket};
 use crate::config::{Address, Config};
 use crate::handover::{self, Snapshot, SnapshotError, Trust};
 use crate::state::State;
@@ -12,7 +12,6 @@ use pingora::services::{ServiceReadyNotifier, ServiceWithDependents};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::net::TcpListener;
-use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,7 +27,7 @@ pub(in crate::boot) struct Turn {
 impl Turn {
     /// Held as long as it lives; the kernel gives it up with the process.
     pub(in crate::boot) fn take(upgrade_sock: &Path) -> io::Result<Self> {
-        let path = upgrade_sock.with_added_extension("lock");
+        let path = Self::path(upgrade_sock);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
@@ -37,6 +36,17 @@ impl Turn {
             }
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+
+    /// Has a successor taken it?
+    pub(in crate::boot) fn is_taken(upgrade_sock: &Path) -> bool {
+        // Not made here: it has to be the successor's own.
+        let file = File::open(Self::path(upgrade_sock));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    fn path(upgrade_sock: &Path) -> PathBuf {
+        upgrade_sock.with_added_extension("lock")
     }
 }
 
@@ -95,25 +105,15 @@ impl Arrival {
 
     async fn fetch(&self, upgrade_sock: &Path) -> Result<UnixStream, HandoverError> {
         let path = warm_socket(upgrade_sock);
-        let stream = step("the predecessor's warm state", UnixStream::connect(path)).await?;
-        let blocking = stream.into_std();
-        let read = spawn_blocking(move || {
-            let mut stream = blocking?;
-            stream.set_nonblocking(false)?;
-            stream.set_read_timeout(Some(STEP))?;
-            let snapshot = Snapshot::read(&mut stream);
-            stream.set_nonblocking(true)?;
-            Ok::<(Result<Snapshot, SnapshotError>, BlockingStream), io::Error>((snapshot, stream))
-        });
-        let what = "the predecessor's warm state";
-        let joined = read.await.map_err(io::Error::other);
-        let (snapshot, stream) =
-            joined.flatten().map_err(|error| HandoverError::Io { what, error })?;
-        match snapshot {
+        let stream = step("the predecessor's warm state", UnixStream::connect(&path)).await?;
+        check_own(&stream)?;
+        match read(stream).await {
             Ok(snapshot) => self.take_in(snapshot).await,
             Err(error) => log::warn!("the predecessor's warm state is left out: {error}"),
         }
-        UnixStream::from_std(stream).map_err(|error| HandoverError::Io { what, error })
+        let stream = step("the predecessor's attention", UnixStream::connect(&path)).await?;
+        check_own(&stream)?;
+        Ok(stream)
     }
 
     async fn take_in(&self, snapshot: Snapshot) {
@@ -156,6 +156,12 @@ impl ServiceWithDependents for Arrival {
     fn threads(&self) -> Option<usize> {
         Some(1)
     }
+
+    /// None of its own. Pingora closes inherited sockets that nobody accepts from, if every service
+    /// says which it needs; their clients would wait for ever.
+    fn listen_addresses(&self) -> Option<Vec<String>> {
+        Some(Vec::new())
+    }
 }
 
 #[async_trait]
@@ -193,6 +199,17 @@ impl Announcement {
             log::warn!("the service manager was not told: {error}");
         }
     }
+}
+
+/// What the predecessor sends, whatever it is.
+async fn read(stream: UnixStream) -> Result<Snapshot, SnapshotError> {
+    let mut stream = stream.into_std()?;
+    let read = spawn_blocking(move || {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(STEP))?;
+        Snapshot::read(&mut stream)
+    });
+    read.await.map_err(io::Error::other)?
 }
 
 /// The predecessor's process id.

@@ -3,7 +3,9 @@
 //! one supervises the other.
 
 use super::UpgradeError;
+use crate::cli::Args;
 use crate::config::Overrides;
+use clap::Parser;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::HashMap;
@@ -49,12 +51,18 @@ impl Running {
         })
     }
 
-    /// Its environment, to read the configuration with; its flags are the successor's business.
+    /// Its flags and its environment, to read the configuration with.
     pub(super) fn overrides(&self) -> Overrides {
         let known: HashMap<_, _> = self.environment.iter().cloned().collect();
-        Overrides::default().with_environment(move |name| {
+        let overrides = Overrides::default().with_environment(move |name| {
             known.get(OsStr::new(name)).and_then(|value| value.to_str()).map(str::to_owned)
-        })
+        });
+        let line = std::iter::once(OsString::new()).chain(self.arguments.iter().cloned());
+        match Args::try_parse_from(line) {
+            Ok(args) => args.run.policy.over(overrides),
+            // Another version's; the successor will say so.
+            Err(_) => overrides,
+        }
     }
 
     /// Starts its successor, which waits for the sockets.
