@@ -150,10 +150,11 @@ fn warm_up(state: &State) {
         Ok(Some(snapshot)) => {
             let warm = handover::restore(&snapshot, &running.fleets, Trust::Learned);
             log::info!(
-                "warm state of {} s ago: {} workers with {} prefix blocks",
+                "warm state of {} s ago: {} workers with {} prefix blocks, {} routes",
                 warm.age_seconds,
                 warm.workers,
-                warm.blocks
+                warm.blocks,
+                warm.routes
             );
         }
         Err(error) => log::warn!("warm state in {} is left out: {error}", path.display()),

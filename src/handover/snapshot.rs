@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use thiserror::Error;
+use tidegate_policy::learned::Saved;
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 8] = *b"TIDEGATE";
 /// To be raised with every change of what is below.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Magic, version, length and checksum.
 const HEAD_BYTES: usize = 8 + 4 + 8 + 8;
 /// Largest state that is read or written. A prefix block takes about 10 bytes, and an index of the
@@ -30,6 +31,8 @@ pub(super) struct ModelState {
     pub(super) bytes_per_token: f64,
     pub(super) mean_uncached: Option<u64>,
     pub(super) workers: Vec<WorkerState>,
+    /// Under the policy `learned`.
+    pub(super) routes: Option<Saved>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -149,7 +152,7 @@ mod tests {
             healthy: true,
             draining: false,
             capacity_correction: 0.5,
-            keys: (0..1_000u64).map(|key| key.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect(),
+            keys: (0..1_000_u64).map(|key| key.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect(),
         };
         let model = ModelState {
             name: "m".to_owned(),
@@ -157,6 +160,7 @@ mod tests {
             bytes_per_token: 3.7,
             mean_uncached: Some(812),
             workers: vec![worker("a"), worker("b")],
+            routes: Some(Saved { epoch: 3, nodes: vec!["a[0-0]".to_owned()], arms: Vec::new() }),
         };
         Snapshot { taken_at: 1_700_000_000, models: vec![model] }
     }
@@ -190,7 +194,9 @@ mod tests {
             other[at..at + bytes.len()].copy_from_slice(bytes);
             read(&other)
         };
-        assert!(matches!(with(8, &2u32.to_le_bytes()), Err(SnapshotError::Version(2))));
+        let next = VERSION + 1;
+        let version = with(8, &next.to_le_bytes());
+        assert!(matches!(version, Err(SnapshotError::Version(version)) if version == next));
         let huge = MOST_BYTES + 1;
         let too_large = with(12, &huge.to_le_bytes());
         assert!(matches!(too_large, Err(SnapshotError::TooLarge(bytes)) if bytes == huge));

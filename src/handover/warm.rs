@@ -1,9 +1,10 @@
 //! Between warm state and the fleets it belongs to.
 
 use super::snapshot::{ModelState, Snapshot, WorkerState};
-use crate::fleet::{Fleets, ModelFleet, Worker};
+use crate::fleet::{Fleets, ModelFleet, Worker, clock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_policy::index::Warm;
+use tidegate_policy::learned::Saved;
 use tidegate_policy::prefix::PrefixKey;
 
 /// How much of a snapshot still holds.
@@ -22,6 +23,8 @@ pub struct Restored {
     pub workers: usize,
     /// Their prefix blocks.
     pub blocks: usize,
+    /// Learned routes.
+    pub routes: usize,
     /// Seconds since it was taken.
     pub age_seconds: u64,
 }
@@ -51,6 +54,7 @@ fn of(model: &ModelFleet) -> ModelState {
         bytes_per_token: model.bytes_per_token.get(),
         mean_uncached: model.mean_uncached.get(),
         workers: model.workers().iter().map(|worker| worker_state(model, worker)).collect(),
+        routes: model.learned().map(|(_, routes)| routes.export(clock::now())),
     }
 }
 
@@ -72,6 +76,10 @@ fn put(state: &ModelState, model: &ModelFleet, trust: Trust, restored: &mut Rest
     if let Some(mean) = state.mean_uncached {
         model.mean_uncached.restore(mean);
     }
+    if let (Some(saved), Some((learned, routes))) = (&state.routes, model.learned()) {
+        let saved = older(saved, restored.age_seconds);
+        restored.routes += routes.import(&saved, clock::now(), &learned.settings);
+    }
     for worker in model.workers() {
         let url = worker.config.url.to_string();
         let known = |saved: &&WorkerState| saved.id == worker.id.as_str() && saved.url == url;
@@ -90,6 +98,66 @@ fn put(state: &ModelState, model: &ModelFleet, trust: Trust, restored: &mut Rest
     }
 }
 
+/// The same after so many seconds in which nobody measured anything.
+fn older(saved: &Saved, seconds: u64) -> Saved {
+    let mut saved = saved.clone();
+    for arm in &mut saved.arms {
+        arm.age_ms = arm.age_ms.saturating_add(seconds.saturating_mul(1000));
+    }
+    saved
+}
+
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::config::{Config, Overrides};
+    use crate::metrics::Metrics;
+    use std::path::Path;
+    use tidegate_policy::learned::{Ended, ModelTable, Sample, Settings};
+
+    fn fleets(learned: &str) -> Fleets {
+        let text = format!(
+            "tidegate: {{models: [{{name: m, policy: learned, learned: {{{learned}}}, workers: [\
+             {{id: a, url: 'http://127.0.0.1:1'}}, {{id: b, url: 'http://127.0.0.1:2'}}]}}]}}"
+        );
+        let config = Config::from_yaml(&text, Path::new(""), &Overrides::default()).unwrap();
+        Fleets::new(&config, &Metrics::new().unwrap())
+    }
+
+    fn table(fleets: &Fleets) -> ModelTable {
+        // What is not probed yet is no candidate.
+        fleets.models()[0].workers().iter().for_each(|worker| worker.resume(true, false));
+        fleets.models()[0].routing().unwrap().1
+    }
+
+    #[test]
+    fn what_routes_have_learned_is_taken_over_and_has_aged_meanwhile() {
+        let before = fleets("");
+        let (_, routes) = before.models()[0].learned().unwrap();
+        let ended = Ended::Normally { completion_tokens: 100, seconds: 2.0 };
+        let sample = Sample { signature: "m | b[0-0]", epoch: 0, ended };
+        let _ = routes.record(&sample, clock::now(), &Settings::default());
+        let mut snapshot = take(&before);
+
+        let after = fleets("");
+        assert_eq!(restore(&snapshot, &after, Trust::Now).routes, 1);
+        let known = |fleets: &Fleets| {
+            let table = table(fleets);
+            let row =
+                |of: &tidegate_policy::learned::Row| (of.signature.clone(), of.tps, of.status);
+            table.candidates.iter().map(row).collect::<Vec<_>>()
+        };
+        assert_eq!(known(&after), known(&before));
+        assert!(known(&after).contains(&("m | b[0-0]".to_owned(), Some(50.0), "proven")));
+
+        snapshot.taken_at -= 3600;
+        let late = fleets("");
+        assert_eq!(restore(&snapshot, &late, Trust::Learned).routes, 1);
+        assert!(known(&late).contains(&("m | b[0-0]".to_owned(), Some(50.0), "decayed")));
+    }
 }

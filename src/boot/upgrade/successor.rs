@@ -122,9 +122,10 @@ impl Arrival {
             spawn_blocking(move || handover::restore(&snapshot, &running.fleets, Trust::Now)).await;
         match restored {
             Ok(warm) => log::info!(
-                "taken over: {} workers with {} prefix blocks",
+                "taken over: {} workers with {} prefix blocks, {} routes",
                 warm.workers,
-                warm.blocks
+                warm.blocks,
+                warm.routes
             ),
             Err(error) => log::error!("the predecessor's warm state is left out: {error}"),
         }
