@@ -370,7 +370,6 @@ fn each_rule_has_its_message() {
         (model("discovery: {dns: engines}"), "discovery.dns", "host name with a port"),
         (model("warmup: 5s"), "warmup", "not available in this version"),
         (model("queue: {}"), "queue", "not available in this version"),
-        (model("layers: 40"), "layers", "not available in this version"),
         (model("timeouts: {client_header: 1s}"), "timeouts.client_header", "before the model"),
         (model("aliases: ['*']"), "aliases[0]", "a model named `*`"),
         (model("aliases: [m]"), "aliases[0]", "is taken by tidegate.models[0].name"),
