@@ -62,6 +62,12 @@ impl Connection {
         within("send", self.stream.write_all(bytes)).await.unwrap();
     }
 
+    /// Has the other side closed it by now?
+    pub fn is_closed(&self) -> bool {
+        let closed = self.stream.try_read(&mut [0; 1]);
+        !matches!(closed, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
     /// The head of the next answer.
     pub async fn head(&mut self) -> Answer {
         let end = loop {
