@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 use support::client::{Answer, Connection, chat, exchange, post, request, request_with};
-use support::edge::Edge;
+use support::edge::{Edge, is_listening};
 use support::engine::{Engine, Reply, Step, chunk, event, sha256, stream_end, stream_head};
 use support::{until, within};
 use tidegate::simulate::client::{Chat, ChatClient, Message};
@@ -384,6 +384,8 @@ async fn a_route_that_dies_loses_all_traffic_and_is_scouted_after_the_cool_down(
     .await;
     let address = a.address;
     drop(a);
+    // It ends a moment later, and until then it answers.
+    until("a refusal", || async { (!is_listening(address).await).then_some(()) }).await;
     // Refused connections are tried again along another route: no client notices.
     until("the breaker", || async {
         let answer = ask(&edge).await;
