@@ -170,7 +170,8 @@ impl Case {
             report.total_tokens,
             report.max_total_tokens.filter(|&most| 0 < most),
         );
-        let (Some(_), Some(_), Some(running), Some(slots), Some(used), Some(kv)) = known else {
+        // A queue is in the line already, so only a worker without one is judged by its room.
+        let (Some(0), Some(_), Some(running), Some(slots), Some(used), Some(kv)) = known else {
             return true;
         };
         running < slots && used + self.input_tokens <= kv

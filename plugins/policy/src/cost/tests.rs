@@ -185,6 +185,8 @@ fn room_is_for_the_whole_prompt_and_only_by_a_fresh_report() {
     assert!(!room(full(0), 1) && room(queue(0, 1 << 20), 1 << 40));
     let stale = Report { fresh_until: crate::testing::NOW, ..full(0) };
     assert!(room(stale, 1));
+    // Its line says what a full worker with a queue costs.
+    assert!(room(full(1), 1));
     let overfull = Report { total_tokens: Some(100_001), ..native(0, 0) };
     assert!(!room(overfull, 0));
 }

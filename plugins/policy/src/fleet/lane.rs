@@ -77,8 +77,14 @@ impl Lane {
 
 /// Hard admission turned round: the shortest prompt without room; `u64::MAX` where the report does
 /// not say, which no prompt reaches.
+///
+/// Nor where requests wait already: their tokens are in the line, so the score has the wait for a
+/// slot, and owners left out for it as well scatter a busy fleet's prefixes. Without a queue a full
+/// worker shows no line at all.
 fn room(report: &Report) -> u64 {
-    let Some(native) = Native::of(report) else { return u64::MAX };
+    let Some(native) = Native::of(report).filter(|_| report.waiting == Some(0)) else {
+        return u64::MAX;
+    };
     if native.max_running <= native.running || native.max_total_tokens < native.total_tokens {
         return 0;
     }
