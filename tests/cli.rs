@@ -215,6 +215,23 @@ async fn after_the_drain_delay_the_listener_closes_and_streams_finish() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_connection_from_before_the_listener_closed_may_still_ask() {
+    let engine = Engine::start().await;
+    let yaml = format!("  shutdown: {{drain_delay: 0s}}\n{}", model(&[], &[engine.url()]));
+    let mut edge = Edge::start(&yaml).await;
+    let mut new = Connection::open(edge.traffic).await;
+    // Accepted before this one, which is answered.
+    post(edge.traffic, CHAT, &chat("m", "hello")).await;
+    edge.signal("TERM");
+    until("a closed listener", || async { (!is_listening(edge.traffic).await).then_some(()) })
+        .await;
+    new.send(&request("POST", CHAT, chat("m", "hello").as_bytes())).await;
+    let answer = new.answer().await;
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    assert_eq!(edge.exit_code().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_second_sigterm_does_not_wait_for_streams() {
     let engine = Engine::start().await;
     let yaml = format!("  shutdown: {{drain_delay: 0s}}\n{}", model(&[], &[engine.url()]));

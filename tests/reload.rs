@@ -391,33 +391,6 @@ async fn the_hit_rate_after_a_reload_is_that_of_before() {
     assert!(without < 0.6, "{without}");
 }
 
-/// Open files and resident KiB of the edge, once nobody is connected to it and it to nobody.
-async fn size(edge: &Edge) -> (usize, u64) {
-    const LISTENING: &str = "0A";
-    let at = format!("/proc/{}", edge.pid());
-    let files = until("the end of all connections", async || {
-        let table = fs::read_to_string("/proc/net/tcp").unwrap();
-        let connected: Vec<String> = table
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>())
-            .filter(|row| 9 < row.len() && row[3] != LISTENING)
-            .map(|row| format!("socket:[{}]", row[9]))
-            .collect();
-        let files = fs::read_dir(format!("{at}/fd")).unwrap();
-        // One that was closed since the directory was read counts as open: it is looked at again.
-        let links: Vec<_> = files.map(|file| fs::read_link(file.unwrap().path()).ok()).collect();
-        let is_idle = links.iter().all(|link| match link {
-            Some(link) => !connected.iter().any(|socket| link.as_os_str() == socket.as_str()),
-            None => false,
-        });
-        is_idle.then_some(links.len())
-    })
-    .await;
-    let status = fs::read_to_string(format!("{at}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    (files, line.trim().trim_end_matches(" kB").parse().unwrap())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_reloads_leave_nothing_behind() {
     // Nothing is asked of workers meanwhile, so that only reloads open or keep anything.
@@ -434,7 +407,7 @@ async fn two_hundred_reloads_leave_nothing_behind() {
             assert_eq!(edge.reload(&model(&quiet, urls)).await.status, 200);
             assert_eq!(post(edge.traffic, CHAT, &chat("m", "hello")).await.status, 200);
         }
-        size(&edge).await
+        edge.size(edge.pid()).await
     };
     let early = cycle(40).await;
     let late = cycle(200).await;

@@ -344,3 +344,34 @@ async fn a_service_manager_is_told_who_serves() {
     let new = edge.upgraded().await;
     assert_eq!(heard().await.trim(), ready(new));
 }
+
+/// Three minutes, most of them the overlaps; its figures are those of each process of the chain.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes three minutes"]
+async fn twenty_upgrades_leave_a_process_as_large_as_the_first() {
+    let quiet = [
+        "load_reports: {format: none}",
+        "health: {enabled: false}",
+        "timeouts: {worker_idle: 100ms}",
+    ];
+    let (_engines, urls) = engines(3).await;
+    let mut edge = Edge::start(&model(&quiet, &urls)).await;
+    let mut pid = edge.pid();
+    let mut sizes = Vec::new();
+    for round in 0..=20 {
+        for _ in 0..200 {
+            let answer = post(edge.traffic, CHAT, &chat("m", &"hello ".repeat(500))).await;
+            assert_eq!(answer.status, 200);
+        }
+        let size = edge.size(pid).await;
+        println!("after {round} upgrades: {} files, {} KiB", size.0, size.1);
+        sizes.push(size);
+        if round < 20 {
+            pid = edge.upgraded().await;
+            edge.is_alone(pid).await;
+        }
+    }
+    assert!(sizes[1..].iter().all(|size| size.0 == sizes[1].0), "open files: {sizes:?}");
+    let most = sizes.iter().map(|size| size.1).max().unwrap();
+    assert!(most < sizes[0].1 + 8 * 1024, "KiB: {sizes:?}");
+}

@@ -1,6 +1,7 @@
 //! `tidegate upgrade`: one command from the running binary to the next. It starts the successor,
 //! waits until it waits for the sockets, tells the running edge, and reports who serves.
 
+mod log;
 mod process;
 
 use super::BAD_USAGE;

@@ -326,6 +326,35 @@ impl Edge {
         .await;
     }
 
+    /// Open files and resident KiB of one of its processes, once nobody is connected to it and it to
+    /// nobody.
+    pub async fn size(&self, pid: u32) -> (usize, u64) {
+        const LISTENING: &str = "0A";
+        let at = format!("/proc/{}", pid);
+        let files = until("the end of all connections", async || {
+            let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+            let connected: Vec<String> = table
+                .lines()
+                .map(|line| line.split_whitespace().collect::<Vec<_>>())
+                .filter(|row| 9 < row.len() && row[3] != LISTENING)
+                .map(|row| format!("socket:[{}]", row[9]))
+                .collect();
+            let files = std::fs::read_dir(format!("{at}/fd")).unwrap();
+            // One that was closed since the directory was read counts as open: it is looked at again.
+            let links: Vec<_> =
+                files.map(|file| std::fs::read_link(file.unwrap().path()).ok()).collect();
+            let is_idle = links.iter().all(|link| match link {
+                Some(link) => !connected.iter().any(|socket| link.as_os_str() == socket.as_str()),
+                None => false,
+            });
+            is_idle.then_some(links.len())
+        })
+        .await;
+        let status = std::fs::read_to_string(format!("{at}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        (files, line.trim().trim_end_matches(" kB").parse().unwrap())
+    }
+
     /// Waits for a line in the log.
     pub async fn logs(&self, word: &str) {
         until(word, || std::future::ready(self.log().contains(word).then_some(()))).await;

@@ -2,7 +2,7 @@
 //! flags, its environment, its user, its log and its control group, so that whoever supervises the
 //! one supervises the other.
 
-use super::UpgradeError;
+use super::{UpgradeError, log};
 use crate::cli::Args;
 use crate::config::Overrides;
 use clap::Parser;
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
@@ -73,13 +73,17 @@ impl Running {
         command.args(arguments(&self.arguments, &conf));
         command.env_clear().envs(self.environment.iter().cloned());
         command.current_dir(&self.directory).process_group(0).stdin(Stdio::null());
-        command.stdout(self.log(1)).stderr(self.log(2));
+        let group = group(self.pid);
+        let unit = group.as_deref().and_then(|group| group.rsplit('/').next());
+        let unit = unit.filter(|name| name.ends_with(".service"));
+        command.stdout(log::of(self.pid, 1, unit)).stderr(log::of(self.pid, 2, unit));
         if Self::of(std::process::id())?.owner != self.owner {
             command.uid(self.owner.0).gid(self.owner.1);
         }
         let child = command.spawn().map_err(failed)?;
         let pid = child.id();
         self.adopt(pid);
+        self.limit(pid);
         Ok(Started { child, pid, is_background: false })
     }
 
@@ -88,21 +92,8 @@ impl Running {
         signal(self.pid, Signal::SIGQUIT).map_err(|why| UpgradeError::Signal { pid: self.pid, why })
     }
 
-    /// Where it writes, if that can be opened once more: a file, a pipe or a terminal.
-    fn log(&self, descriptor: u32) -> Stdio {
-        let path = format!("/proc/{}/fd/{descriptor}", self.pid);
-        match OpenOptions::new().append(true).open(path) {
-            Ok(file) => Stdio::from(file),
-            Err(_) => Stdio::inherit(),
-        }
-    }
-
     /// Into its control group: a service manager hears only from there.
     fn adopt(&self, pid: u32) {
-        let group = |pid: u32| {
-            let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-            text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned))
-        };
         let (Some(own), Some(other)) = (group(self.pid), group(pid)) else { return };
         if own == other {
             return;
@@ -112,6 +103,34 @@ impl Running {
             eprintln!("tidegate: process {pid} stays outside {own}: {file}: {error}");
         }
     }
+
+    /// As many open files as it may have: a shell's limit is too small for an edge.
+    fn limit(&self, pid: u32) {
+        let (Some(own), other) = (open_files(self.pid), open_files(pid)) else { return };
+        if other.as_ref() == Some(&own) {
+            return;
+        }
+        let [pid, limit] = [format!("--pid={pid}"), format!("--nofile={own}")];
+        match Command::new("prlimit").args([&pid, &limit]).status() {
+            Ok(status) if status.success() => {}
+            Ok(status) => eprintln!("tidegate: prlimit {pid} {limit}: {status}"),
+            Err(error) => eprintln!("tidegate: prlimit {pid} {limit}: {error}"),
+        }
+    }
+}
+
+/// A process's control group.
+fn group(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned))
+}
+
+/// How many files a process may open, as `soft:hard`.
+fn open_files(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let mut words = line.split_whitespace();
+    Some(format!("{}:{}", words.next()?, words.next()?))
 }
 
 impl Started {
