@@ -387,7 +387,7 @@ fn each_rule_of_the_process_has_its_message() {
         (own("access_log: {sample: 2}"), "tidegate.access_log.sample", "from 0 to 1"),
         (own("index: {block_bytes: 8}"), "tidegate.index.block_bytes", "16 to 65536"),
         (own("retries: {max_attempts: 0}"), "tidegate.retries.max_attempts", "1 to 16"),
-        (own("state_file: [x]"), "tidegate.state_file", "path"),
+        (own("state_file: [x]"), "tidegate.state_file", "must be a text"),
         (format!("upgrade_sock: /{}\n{}", "x".repeat(102), own("http:")), "upgrade_sock", "102"),
         (own("load_reports: {format: json}"), "tidegate.load_reports.format", "vllm_metrics"),
         (format!("version: 2\n{}", own("http:")), "version", "must be 1"),

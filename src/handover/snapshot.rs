@@ -149,7 +149,7 @@ mod tests {
             healthy: true,
             draining: false,
             capacity_correction: 0.5,
-            keys: (0..1_000).map(|key| key * 0x9E37_79B9_7F4A_7C15).collect(),
+            keys: (0..1_000_u64).map(|key| key.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect(),
         };
         let model = ModelState {
             name: "m".to_owned(),

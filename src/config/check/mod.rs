@@ -50,7 +50,6 @@ fn build<'a>(root: &'a Node, given: &Given<'_>, scope: &'a Scope<'a>) -> Config 
         top.problem("tidegate", "is missing: it holds at least `models`");
     }
     let mut own = top.section("tidegate");
-    let state_file = own.optional("state_file", None, path(given.base));
     let listeners = listeners::traffic(&mut own, given.base);
     let admin = listeners::admin(&mut own, &listeners);
     let common = models::Common {
@@ -71,7 +70,6 @@ fn build<'a>(root: &'a Node, given: &Given<'_>, scope: &'a Scope<'a>) -> Config 
         pingora: server.yaml,
         grace_period: server.grace_period,
         upgrade_sock: server.upgrade_sock,
-        state_file,
         listeners,
         admin,
         limits: edge::limits(own.section("limits")),
@@ -79,6 +77,7 @@ fn build<'a>(root: &'a Node, given: &Given<'_>, scope: &'a Scope<'a>) -> Config 
         shutdown: edge::shutdown(own.section("shutdown")),
         index: edge::index(own.section("index")),
         dns_interval: edge::dns_interval(&mut own),
+        state_file: own.optional("state_file", None, path(given.base)),
         access_log: edge::access_log(own.section("access_log")),
         models: models::models(&mut own, &common),
         timeouts: common.timeouts,
