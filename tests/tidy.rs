@@ -83,6 +83,7 @@ fn only_scraping_probing_and_the_tools_open_client_sockets() {
         "src/fleet/scrape",
         "src/fleet/scrape.rs",
         "src/fleet/health.rs",
+        "src/boot/upgrade/successor.rs",
         "src/simulate",
         "src/cli",
         // Two processes of one edge.
