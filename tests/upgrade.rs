@@ -13,6 +13,7 @@ use support::client::{Connection, chat, post, request};
 use support::edge::{Edge, binary, free_address, model, send};
 use support::engine::Engine;
 use support::until;
+use tidegate::handover::VERSION;
 use tidegate::simulate::client::{Chat, ChatClient, Message};
 use tidegate::simulate::server::{FleetConfig, SimulatedFleet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -163,9 +164,9 @@ fn damaged() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             "no snapshot",
         ),
         ("newer", head(u32::MAX, 4096), "version 4294967295"),
-        ("gigantic", head(1, u64::MAX), "the most is"),
-        ("truncated", head(1, 1 << 30), "cut short"),
-        ("corrupt", head(1, 4096), "checksum"),
+        ("gigantic", head(VERSION, u64::MAX), "the most is"),
+        ("truncated", head(VERSION, 1 << 30), "cut short"),
+        ("corrupt", head(VERSION, 4096), "checksum"),
     ]
 }
 

@@ -17,6 +17,7 @@ use support::client::{chat, get, post};
 use support::edge::{Edge, free_address, is_listening, model, send};
 use support::engine::Engine;
 use support::{until, within};
+use tidegate::handover::VERSION;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
@@ -307,9 +308,9 @@ async fn warm_state_that_cannot_be_used_is_a_warning_and_a_cold_start() {
         (Vec::new(), "no snapshot"),
         (b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(), "no snapshot"),
         (large(head(u32::MAX, 8 << 20)), "version 4294967295"),
-        (large(head(1, u64::MAX)), "the most is"),
-        (head(1, 1 << 30), "cut short"),
-        (large(head(1, 8 << 20)), "checksum"),
+        (large(head(VERSION, u64::MAX)), "the most is"),
+        (head(VERSION, 1 << 30), "cut short"),
+        (large(head(VERSION, 8 << 20)), "checksum"),
     ];
     let rounds = cases.into_iter().map(|(bytes, why)| async move {
         let (played, _engines) = FalsePredecessor::start().await;

@@ -12,5 +12,5 @@ mod snapshot;
 mod warm;
 
 pub use file::{load, store};
-pub use snapshot::{Snapshot, SnapshotError};
+pub use snapshot::{Snapshot, SnapshotError, VERSION};
 pub use warm::{Restored, Trust, restore, take};

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 8] = *b"TIDEGATE";
 /// To be raised with every change of what is below.
-const VERSION: u32 = 2;
+pub const VERSION: u32 = 2;
 /// Magic, version, length and checksum.
 const HEAD_BYTES: usize = 8 + 4 + 8 + 8;
 /// Largest state that is read or written. A prefix block takes about 10 bytes, and an index of the
