@@ -226,6 +226,27 @@ async fn a_join_a_leave_and_another_shard_are_epochs_and_nothing_else_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_learned_is_the_successors() {
+    let fleet = Mixed::start("").await;
+    assert_eq!(fleet.pinned(json!(["gpu", "cpu"])).await.status, 200);
+    fleet.edge.booked(1).await;
+    let before = table(&fleet.edge).await;
+    fleet.edge.upgraded().await;
+    let after = table(&fleet.edge).await;
+    assert_eq!(after.len(), before.len());
+    for field in ["samples", "status", "hops"] {
+        assert_eq!(after[HYBRID][field], before[HYBRID][field], "{field}");
+    }
+    let number = |row: &Value, field: &str| row[field].as_f64().unwrap();
+    let [then, now] = [&before, &after].map(|rows| number(&rows[HYBRID], "tps"));
+    assert!((then - now).abs() <= 1e-6 * then, "{then} {now}");
+    let [then, now] = [&before, &after].map(|rows| number(&rows[HYBRID], "weight"));
+    // Seconds of a half-life of ten minutes.
+    assert!(0.9 * then < now && now <= then, "{then} {now}");
+    assert_eq!(epoch(&fleet.edge).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn garbage_a_cut_stream_a_failure_and_a_client_that_leaves_teach_nothing() {
     let fleet = Mixed::start("").await;
     let hybrid = || fleet.pinned(json!(["gpu", "cpu"]));
