@@ -41,8 +41,8 @@ pub(crate) fn place(
 fn stay(scene: Scene<'_>, candidates: &[Candidate<'_>], trace: &Trace) -> Option<usize> {
     let floor = scene.rules.saturation_queue_floor?;
     if candidates.is_empty()
-        || could_someone_begin(scene)
         || saturation::is_someone_below(scene, floor, trace)
+        || could_someone_begin(scene)
     {
         return None;
     }
