@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use support::client::{Connection, chat, exchange, post, request};
 use support::edge::{Edge, free_address, model, workers};
-use support::engine::{Engine, Reply, Step, event, stream_end, stream_head};
+use support::engine::{Engine, Reply, Step, engines, event, stream_end, stream_head};
 use support::until;
 use tidegate::config::{Overrides, Source};
 use tidegate::simulate::client::{Chat, ChatClient, Message};
@@ -21,15 +21,6 @@ use tidegate_policy::prefix::PrefixKey;
 use tokio::sync::Notify;
 
 const CHAT: &str = "/v1/chat/completions";
-
-async fn engines(count: usize) -> (Vec<Engine>, Vec<String>) {
-    let mut engines = Vec::new();
-    for _ in 0..count {
-        engines.push(Engine::start().await);
-    }
-    let urls = engines.iter().map(Engine::url).collect();
-    (engines, urls)
-}
 
 /// One model `m` whose `worker_queue_limit` tells configurations apart.
 fn limited(limit: u32, urls: &[String]) -> String {

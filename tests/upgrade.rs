@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use support::client::{Connection, chat, post, request};
 use support::edge::{Edge, binary, free_address, model, send};
-use support::engine::Engine;
+use support::engine::engines;
 use support::until;
 use tidegate::handover::VERSION;
 use tidegate::simulate::client::{Chat, ChatClient, Message};
@@ -20,15 +20,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 const CHAT: &str = "/v1/chat/completions";
-
-async fn engines(count: usize) -> (Vec<Engine>, Vec<String>) {
-    let mut engines = Vec::new();
-    for _ in 0..count {
-        engines.push(Engine::start().await);
-    }
-    let urls = engines.iter().map(Engine::url).collect();
-    (engines, urls)
-}
 
 /// Prompts long enough to have an owner.
 fn workload() -> Vec<Chat> {

@@ -15,7 +15,7 @@ use std::process::Child;
 use std::time::Duration;
 use support::client::{chat, get, post};
 use support::edge::{Edge, free_address, is_listening, model, send};
-use support::engine::Engine;
+use support::engine::{Engine, engines};
 use support::{until, within};
 use tidegate::handover::VERSION;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,15 +24,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 const CHAT: &str = "/v1/chat/completions";
-
-async fn engines(count: usize) -> (Vec<Engine>, Vec<String>) {
-    let mut engines = Vec::new();
-    for _ in 0..count {
-        engines.push(Engine::start().await);
-    }
-    let urls = engines.iter().map(Engine::url).collect();
-    (engines, urls)
-}
 
 /// Requests one after the other, each over a connection of its own and each answered.
 struct Traffic {

@@ -141,6 +141,16 @@ struct Shared {
     abandoned: Mutex<u64>,
 }
 
+/// So many engines, and their URLs.
+pub async fn engines(count: usize) -> (Vec<Engine>, Vec<String>) {
+    let mut engines = Vec::new();
+    for _ in 0..count {
+        engines.push(Engine::start().await);
+    }
+    let urls = engines.iter().map(Engine::url).collect();
+    (engines, urls)
+}
+
 impl Engine {
     /// Healthy, without load reports, answering completions.
     pub async fn start() -> Self {
