@@ -13,7 +13,8 @@ mod score;
 
 use crate::decision::{CacheDecision, CostTrace, Decision, Reason, Trace};
 use crate::fallback;
-use crate::rules::CostRules;
+use crate::request::{Prompt, Request};
+use crate::rules::{CostRules, Rules};
 use crate::scene::{Choice, Scene};
 use field::Field;
 use score::{Row, Terms};
@@ -37,9 +38,28 @@ pub(crate) fn place(scene: Scene<'_>, rules: &CostRules, detail: Detail) -> Opti
         let choice = fallback::place(scene, &[], &mut trace)?;
         return Some(scene.decision(choice, trace));
     };
-    let field = Field::look(scene, &prompt)?;
+    let prompt = counted(prompt, scene.rules);
+    let request = Request { prompt: Some(prompt), ..*scene.request };
+    let (choice, trace) = weigh(Scene { request: &request, ..scene }, rules, &prompt, detail)?;
+    Some(scene.decision(choice, trace))
+}
+
+/// The prompt as it is weighed: one shorter than `min_matched_tokens` counts whole everywhere. What
+/// little is held of it saves next to nothing, and would bring every equal one to the same worker.
+fn counted<'a>(prompt: Prompt<'a>, rules: &Rules) -> Prompt<'a> {
+    let is_short = rules.min_matched_tokens.is_some_and(|least| prompt.input_tokens < least);
+    Prompt { holdings: if is_short { &[] } else { prompt.holdings }, ..prompt }
+}
+
+fn weigh(
+    scene: Scene<'_>,
+    rules: &CostRules,
+    prompt: &Prompt<'_>,
+    detail: Detail,
+) -> Option<(Choice, Trace)> {
+    let field = Field::look(scene, prompt)?;
     let terms = Terms::new(scene, rules, &field);
-    let row = choice::choose(scene, rules, &prompt, (&field, &terms))?;
+    let row = choice::choose(scene, rules, prompt, (&field, &terms))?;
     let reason = reason(&field, &row);
     let cost = |at| terms.cost(&terms.row(at, scene.request.uncached_tokens(at)));
     let cost = CostTrace {
@@ -55,8 +75,7 @@ pub(crate) fn place(scene: Scene<'_>, rules: &CostRules, detail: Detail) -> Opti
     };
     let choice = Choice { at: row.at, reason, cache: cache_decision(reason) };
     let best_rejected_blocks = if reason == Reason::Diverted { field.deepest } else { 0 };
-    let trace = Trace { best_rejected_blocks, cost: Some(cost), ..Trace::default() };
-    Some(scene.decision(choice, trace))
+    Some((choice, Trace { best_rejected_blocks, cost: Some(cost), ..Trace::default() }))
 }
 
 fn reason(field: &Field, chosen: &Row) -> Reason {

@@ -216,6 +216,15 @@ fn a_request_without_a_prompt_goes_to_the_shortest_line_in_turn() {
 }
 
 #[test]
+fn prompts_too_short_for_affinity_take_turns_whoever_holds_them() {
+    let fleet = lines([0, 0, 0]);
+    let at =
+        |input_tokens, turn| placed(&fleet, &Ask { turn, ..ask(input_tokens).held(1, 100) }).at;
+    assert_eq!([at(1_023, 0), at(1_023, 1), at(1_023, 2)], [0, 1, 2]);
+    assert_eq!([at(1_024, 0), at(1_024, 1), at(1_024, 2)], [1, 1, 1]);
+}
+
+#[test]
 fn nobody_routable_is_nowhere() {
     let nobody = fleet([]);
     assert_eq!(crate::decide(&nobody, &ask(9).request(), &rules(CostRules::default())), None);
