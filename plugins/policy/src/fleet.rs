@@ -13,7 +13,7 @@ use crate::home::{self, Stake};
 use crate::ledger::{Ledger, Outstanding};
 use crate::rules::SpeedSnap;
 use lane::{Queue, upper_median_speed};
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -207,7 +207,8 @@ pub struct Fleet {
     /// `by_slot[slot]` = position in `workers`; `u16::MAX` = no such worker.
     by_slot: Box<[u16]>,
     vref: Option<NonZeroU64>,
-    slowest: Option<NonZeroU64>,
+    slowest: Option<NonZeroU32>,
+    may_be_full: bool,
     ratios: Box<[f64]>,
     foreign_share: ForeignShare,
     queues_fresh_until: Millis,
@@ -236,6 +237,7 @@ impl Fleet {
             version,
             ratios: lanes.iter().map(|lane| lane.ratio(vref)).collect(),
             slowest: lanes.iter().filter_map(Lane::speed).min(),
+            may_be_full: lanes.iter().any(Lane::may_be_full),
             lanes,
             stakes: workers.iter().map(|worker| Stake::new(&worker.id, worker.weight)).collect(),
             queues_fresh_until: queues.iter().map(|q| q.fresh_until).max().unwrap_or_default(),
@@ -280,13 +282,18 @@ impl Fleet {
 
     /// The least speed any worker counts with.
     pub(crate) fn slowest(&self) -> Option<u64> {
-        self.slowest.map(NonZeroU64::get)
+        self.slowest.map(|speed| speed.get().into())
+    }
+
+    /// Does any report leave no room for some prompt?
+    pub(crate) fn may_be_full(&self) -> bool {
+        self.may_be_full
     }
 
     /// The speed the worker at this position counts with, tokens per second: its own, or `vref` if
     /// it is unknown, or measured and near it.
     pub fn speed(&self, at: usize) -> Option<u64> {
-        self.lanes[at].speed().map(NonZeroU64::get)
+        self.lanes[at].speed().map(|speed| speed.get().into())
     }
 
     /// `L` of the worker at this position: uncached tokens ahead of a new request, see

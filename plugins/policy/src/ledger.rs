@@ -19,10 +19,14 @@ use line::{Entry, Line};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// Tokens that count: no engine computes more in a year. What is above counts as this, so that no sum
+/// or product of a decision overflows and every number of tokens is a floating point one.
+pub(crate) const MOST_TOKENS: u64 = 1 << 40;
+
 /// Requests and their uncached tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Outstanding {
-    /// Uncached prompt tokens.
+    /// Uncached prompt tokens, at most 2^40.
     pub uncached_tokens: u64,
     /// Requests.
     pub requests: u64,
@@ -180,28 +184,28 @@ impl Ledger {
         Some(self.speed.load(Relaxed)).filter(|&speed| 0 < speed)
     }
 
-    /// `L`, uncached tokens ahead of a new request: section 10 of the routing rules.
+    /// `L`, uncached tokens ahead of a new request: section 10 of the routing rules. At most 2^41.
     ///
-    /// `speed` in tokens per second (`None`: the head of the line has made no progress), `reported`
-    /// of a fresh report, `mean_uncached_tokens` what a request is worth where only requests are
-    /// known.
+    /// `speed` in tokens per second (0 = unknown: the head of the line has made no progress),
+    /// `reported` of a fresh report, `mean_uncached_tokens` what a request is worth where only
+    /// requests are known.
     #[inline]
     pub fn line(
         &self,
         now: Millis,
-        speed: Option<u64>,
+        speed: u32,
         reported: Option<&ReportedWork>,
         mean_uncached_tokens: u64,
     ) -> u64 {
         let own = self.uncached_tokens.load(Relaxed).saturating_sub(self.head_progress(now, speed));
         let Some(reported) = reported else { return own };
-        let line = own.saturating_add(reported.foreign(mean_uncached_tokens));
+        let line = own + reported.foreign(mean_uncached_tokens);
         if self.unstreamed.load(Relaxed) == 0 {
             return line;
         }
         let Some(waiting) = reported.waiting() else { return line };
         let since = self.since_tokens.load(Relaxed);
-        line.min(waiting.saturating_add(since).saturating_add(mean_uncached_tokens))
+        line.min(waiting + since + mean_uncached_tokens.min(MOST_TOKENS))
     }
 
     /// Bytes from the start that a decision reads.
@@ -212,9 +216,9 @@ impl Ledger {
     /// A ledger that stands as a scenario describes it, without the requests behind it.
     pub(crate) fn standing(standing: Standing) -> Self {
         Self {
-            uncached_tokens: standing.outstanding.uncached_tokens.into(),
+            uncached_tokens: standing.outstanding.uncached_tokens.min(MOST_TOKENS).into(),
             requests: standing.outstanding.requests.into(),
-            since_tokens: standing.since_report.uncached_tokens.into(),
+            since_tokens: standing.since_report.uncached_tokens.min(MOST_TOKENS).into(),
             since_requests: standing.since_report.requests.into(),
             head_tokens: standing.head_tokens.into(),
             head_since: standing.head_since.0.into(),
@@ -223,12 +227,12 @@ impl Ledger {
         }
     }
 
-    /// Nothing without a head or a speed; no branches for them, since a decision asks this of every
-    /// worker.
+    /// Tokens; nothing without a head or a speed. No branches for them, since a decision asks this
+    /// of every worker, and 32 bits of each factor, so that the product fits.
     #[inline]
-    fn head_progress(&self, now: Millis, speed: Option<u64>) -> u64 {
-        let elapsed = now.0.saturating_sub(self.head_since.load(Relaxed));
-        tokens_in(elapsed, speed.unwrap_or(0)).min(self.head_tokens.load(Relaxed))
+    fn head_progress(&self, now: Millis, speed: u32) -> u64 {
+        let elapsed_ms = now.0.saturating_sub(self.head_since.load(Relaxed)).min(u32::MAX.into());
+        (elapsed_ms * u64::from(speed) / 1000).min(self.head_tokens.load(Relaxed))
     }
 
     fn end(&self, line: &Line) {
@@ -248,18 +252,6 @@ impl Ledger {
         let (tokens, since) = line.head();
         self.head_tokens.store(tokens, Relaxed);
         self.head_since.store(since.0, Relaxed);
-    }
-}
-
-/// Tokens prefilled in `elapsed_ms` at `speed` tokens per second, rounded down.
-#[inline]
-fn tokens_in(elapsed_ms: u64, speed: u64) -> u64 {
-    match elapsed_ms.checked_mul(speed) {
-        Some(thousandths) => thousandths / 1000,
-        None => {
-            let tokens = u128::from(elapsed_ms) * u128::from(speed) / 1000;
-            u64::try_from(tokens).unwrap_or(u64::MAX)
-        }
     }
 }
 

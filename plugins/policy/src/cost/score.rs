@@ -2,11 +2,12 @@
 //!
 //! `( L + u + (price_worker * L + price_fleet * Lbar) * u / max(1, ubar) ) * vref / v`, in integers
 //! that round down; the home's is multiplied by `1 - home_bonus - home_bonus_foreign * share`.
-//! Tokens are at most 2^40, speeds 2^32, prices 64,000 thousandths, so nothing overflows 128 bits.
+//! Lines are at most 2^41 tokens, prompts 2^40, speeds 2^32, prices 64,000 thousandths, so nothing overflows 128 bits.
 
-use super::field::{Field, MOST_TOKENS};
+use super::field::Field;
 use crate::decision::Cost;
 use crate::fleet::clipped_speed;
+use crate::ledger::MOST_TOKENS;
 use crate::rules::CostRules;
 use crate::scene::Scene;
 

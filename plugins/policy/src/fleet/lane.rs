@@ -1,11 +1,11 @@
 //! What of each worker is computed once per snapshot, so that a decision that looks at all of a
 //! thousand workers reads little and divides less.
 
-use super::{Live, Millis, Report, Slot, Speed, SpeedSource, Worker};
+use super::{Live, Millis, Report, Speed, SpeedSource, Worker};
 use crate::ledger::ReportedWork;
 use crate::pressure::Native;
 use crate::rules::SpeedSnap;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 /// All that cost selection reads of a worker besides [`Live`]: one cache line, beside its
@@ -19,9 +19,9 @@ pub(crate) struct Lane {
     fresh_until: Millis,
     /// A prompt of so many tokens and more has no room while the report is fresh.
     room: u64,
-    /// What the head of the worker's line is computed at; `None` if no speed is known in the fleet.
-    speed: Option<NonZeroU64>,
-    pub(crate) slot: Slot,
+    /// What the head of the worker's line is computed at, tokens per second; 0 if no speed is known
+    /// in the fleet.
+    speed: u32,
     can_prefill: bool,
 }
 
@@ -33,20 +33,20 @@ impl Lane {
             work: report.map_or_else(|| ReportedWork::of(&Report::default()), ReportedWork::of),
             fresh_until: report.map_or(Millis::default(), |report| report.fresh_until),
             room: report.map_or(u64::MAX, room),
-            speed: effective_speed(worker.speed, vref, snap),
-            slot: worker.slot,
+            speed: effective_speed(worker.speed, vref, snap)
+                .map_or(0, |speed| clipped(speed.get())),
             can_prefill: worker.can_prefill(),
         }
     }
 
     #[inline]
-    pub(crate) fn speed(&self) -> Option<NonZeroU64> {
-        self.speed
+    pub(super) fn speed(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.speed)
     }
 
     pub(super) fn ratio(&self, vref: Option<NonZeroU64>) -> f64 {
-        let clipped = |speed: Option<NonZeroU64>| clipped_speed(speed.map(NonZeroU64::get));
-        f64::from(clipped(vref)) / f64::from(clipped(self.speed))
+        let vref = clipped_speed(vref.map(NonZeroU64::get));
+        f64::from(vref) / f64::from(self.speed.max(1))
     }
 
     /// Able to prefill and routable now.
@@ -59,8 +59,12 @@ impl Lane {
     #[inline]
     pub(crate) fn line(&self, now: Millis, mean_uncached_tokens: u64) -> u64 {
         let work = (now < self.fresh_until).then_some(&self.work);
-        let speed = self.speed.map(NonZeroU64::get);
-        self.live.ledger.line(now, speed, work, mean_uncached_tokens)
+        self.live.ledger.line(now, self.speed, work, mean_uncached_tokens)
+    }
+
+    /// Is there a prompt that its report leaves no room for?
+    pub(super) fn may_be_full(&self) -> bool {
+        self.room < u64::MAX
     }
 
     /// Does it pass hard admission with a prompt of so many tokens?
@@ -94,7 +98,11 @@ fn room(report: &Report) -> u64 {
 /// A speed as it is divided by: 2^32 tokens per second and more are alike, and so are all workers
 /// of a fleet without a known speed.
 pub(crate) fn clipped_speed(speed: Option<u64>) -> u32 {
-    speed.map_or(1, |speed| u32::try_from(speed).unwrap_or(u32::MAX))
+    speed.map_or(1, clipped)
+}
+
+fn clipped(speed: u64) -> u32 {
+    u32::try_from(speed).unwrap_or(u32::MAX)
 }
 
 fn effective_speed(

@@ -1,6 +1,6 @@
 //! The line of one worker and its sums: what the ledger's lock guards.
 
-use super::{Outstanding, Streaming};
+use super::{MOST_TOKENS, Outstanding, Streaming};
 use crate::fleet::Millis;
 use std::collections::VecDeque;
 
@@ -39,7 +39,7 @@ impl Sum {
 
     pub(super) fn clipped(&self) -> Outstanding {
         Outstanding {
-            uncached_tokens: u64::try_from(self.uncached_tokens).unwrap_or(u64::MAX),
+            uncached_tokens: self.uncached_tokens.min(MOST_TOKENS.into()) as u64,
             requests: self.requests,
         }
     }
