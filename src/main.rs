@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tidegate::boot::{self, Start};
 use tidegate::cli::args::RunArgs;
-use tidegate::cli::{Args, BAD_USAGE, Command, check, demo, explain, routes, upgrade};
+use tidegate::cli::{Args, BAD_USAGE, Command, check, demo, explain, routes, simulate, upgrade};
 use tidegate::journal::ACCESS_LOG;
 
 // Less CPU per request than glibc's allocator, by measurements of bare Pingora.
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Explain(args)) => explain::run(&args),
         Some(Command::Routes(args)) => routes::run(&args),
+        Some(Command::Simulate(args)) => simulate::run(&args),
         Some(Command::Upgrade(args)) => upgrade::run(&args),
         Some(Command::Demo(args)) => ended(demo::run(&args.plan())),
     }

@@ -2,11 +2,15 @@
 //! the prompt, what the fleet looks like now, and what the policy says.
 
 mod ask;
+mod booking;
+mod place;
 
 pub use ask::{Asked, Choice, Unroutable, ask, ask_in_detail};
+pub use booking::Booking;
+pub use place::{Attempted, Placed, Used, learn, place};
 
 use crate::config::Policy;
-use crate::fleet::{ModelFleet, clock};
+use crate::fleet::ModelFleet;
 use crate::prompt::{self, Dialect, Envelope, PromptKeys, encoding};
 use crate::state::{Running, ServedModel};
 use std::num::NonZeroU32;
@@ -104,7 +108,12 @@ impl Query {
         affinity: Option<&[u8]>,
     ) -> Option<Self> {
         let block_bytes = NonZeroU32::new(block_bytes)?;
-        let PromptKeys { keys, exact_tokens } = envelope.keys(block_bytes, &fleet.config.name)?;
+        Some(Self::of_keys(fleet, envelope.keys(block_bytes, &fleet.config.name)?, affinity))
+    }
+
+    /// A prompt whose keys are known; `affinity` takes the place of the home key.
+    pub fn of_keys(fleet: &ModelFleet, keys: PromptKeys, affinity: Option<&[u8]>) -> Self {
+        let PromptKeys { keys, exact_tokens } = keys;
         let home = match affinity {
             Some(value) => Root::new(&fleet.config.name).extra_key(value).key().0,
             None => keys.at_bytes(home_bytes(fleet)).map_or(0, |key| key.0),
@@ -112,7 +121,7 @@ impl Query {
         // Whoever names a home means it for a short prompt too.
         let all = || affinity.and_then(|_| u32::try_from(keys.keys().len()).ok());
         let home_blocks = keys.blocks_to(home_bytes(fleet)).or_else(all);
-        Some(Self {
+        Self {
             input_tokens: exact_tokens
                 .unwrap_or_else(|| fleet.bytes_per_token.tokens(keys.bytes())),
             is_estimate: exact_tokens.is_none(),
@@ -120,7 +129,7 @@ impl Query {
             keys,
             home,
             home_blocks,
-        })
+        }
     }
 
     /// Its blocks.
@@ -177,7 +186,7 @@ impl Look {
         });
         Self {
             fleet,
-            now: clock::now(),
+            now: model.clock.now(),
             prompt,
             mean_uncached_tokens: model.mean_uncached.get().unwrap_or(0),
             dice: dice(&model.config.policy, turn),
@@ -212,36 +221,4 @@ fn dice(policy: &Policy, turn: u64) -> u64 {
         Policy::CacheAware(_) | Policy::LeastLoad { .. } | Policy::RoundRobin => None,
     }
     .unwrap_or_else(|| fastrand::u64(..))
-}
-
-/// One request, as often as it is tried.
-#[derive(Debug)]
-pub struct Attempted<'a> {
-    /// Its prompt.
-    pub query: Option<&'a mut Query>,
-    /// The client's own route.
-    pub pin: Option<&'a Pin>,
-    /// Workers that failed it.
-    pub excluded: &'a [Slot],
-    /// Its [`ModelFleet::turn`], the same for every attempt.
-    pub turn: u64,
-}
-
-/// Asks the model's policy where the request goes now, and books nothing.
-///
-/// # Errors
-/// Nobody can take it.
-pub fn choose(
-    model: &ModelFleet,
-    tried: Attempted<'_>,
-) -> Result<(Arc<Fleet>, Choice), Unroutable> {
-    let look = Look::new(model, tried.query, tried.turn);
-    let choice = ask(&Asked {
-        policy: &model.config.policy,
-        routes: model.learned().map(|(_, routes)| routes.as_ref()),
-        fleet: &look.fleet,
-        request: look.request(tried.excluded),
-        pin: tried.pin,
-    })?;
-    Ok((look.fleet, choice))
 }

@@ -235,7 +235,7 @@ fn the_trace_replays_at_an_engine_and_reuses_what_its_ids_share() {
             Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/conversation_trace_1500.jsonl");
         let mut requests = trace::read_file(&path).unwrap();
         assert_eq!(requests.len(), 1_500);
-        trace::spread(&mut requests);
+        trace::spread(&mut requests, 1);
         requests.truncate(60);
         for request in &mut requests {
             request.output_tokens = request.output_tokens.min(8);

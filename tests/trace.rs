@@ -20,7 +20,7 @@ fn requests() -> Vec<TraceRequest> {
     let file =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/conversation_trace_1500.jsonl");
     let mut requests = trace::read_file(&file).unwrap();
-    trace::spread(&mut requests);
+    trace::spread(&mut requests, 1);
     requests
 }
 

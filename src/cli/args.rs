@@ -4,6 +4,7 @@
 use super::demo::Demo;
 use super::explain::ExplainArgs;
 use super::routes::RoutesArgs;
+use super::simulate::SimulateArgs;
 use super::upgrade::UpgradeArgs;
 use crate::config::{Overrides, POLICY_SETTINGS, PolicySetting, QuickStart, Source};
 use clap::{ArgGroup, ArgMatches, FromArgMatches, Parser, Subcommand};
@@ -22,7 +23,7 @@ use std::time::Duration;
     disable_help_subcommand = true,
     override_usage = "tidegate -c FILE [-t] [-d] [-u] [policy settings]\n       \
                       tidegate --worker URL ... [policy settings]\n       \
-                      tidegate check|explain|routes|upgrade|demo ...  (each has its own --help)"
+                      tidegate check|explain|routes|simulate|upgrade|demo ...  (each has its own --help)"
 )]
 pub struct Args {
     /// What to do; to run the edge, if none is given.
@@ -42,6 +43,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Say which learned route a request would take, step by step
     Routes(RoutesArgs),
+    /// Replay a trace against simulated engines, under one rule set or several
+    Simulate(Box<SimulateArgs>),
     /// Replace the running edge by this binary without dropping a request
     Upgrade(UpgradeArgs),
     /// Run simulated engines, the edge and some traffic in one process

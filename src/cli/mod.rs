@@ -8,6 +8,7 @@ pub mod check;
 pub mod demo;
 pub mod explain;
 pub mod routes;
+pub mod simulate;
 pub mod upgrade;
 
 pub use args::{Args, Command};

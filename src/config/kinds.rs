@@ -1,7 +1,7 @@
 //! How one value is read. Each function gives a reader; its error says what would be valid.
 
 use super::Secret;
-use super::node::Node;
+use super::node::{Node, parse_scalar};
 use super::section::Item;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::RangeInclusive;
@@ -133,11 +133,7 @@ pub(super) fn duration(
     range: RangeInclusive<Duration>,
 ) -> impl Fn(&Item<'_>) -> Result<Duration, String> {
     move |item| {
-        let seconds = match item.scalar().as_ref() {
-            Node::Text(text) => parse_unit(text, &TIME_UNITS),
-            node => as_number(node).map(|seconds| seconds * 1e9),
-        };
-        let value = seconds.filter(|nanos| (0.0..1e19).contains(nanos)).map(from_nanos);
+        let value = duration_of_node(item.scalar().as_ref());
         value.filter(|value| range.contains(value)).ok_or_else(|| {
             let range = between(&range, |d| show_duration(*d));
             format!(
@@ -145,6 +141,19 @@ pub(super) fn duration(
             )
         })
     }
+}
+
+/// A length of time as the file has it; `None` if it is none.
+pub fn duration_of(text: &str) -> Option<Duration> {
+    duration_of_node(&parse_scalar(text))
+}
+
+fn duration_of_node(node: &Node) -> Option<Duration> {
+    let nanos = match node {
+        Node::Text(text) => parse_unit(text, &TIME_UNITS),
+        node => as_number(node).map(|seconds| seconds * 1e9),
+    };
+    nanos.filter(|nanos| (0.0..1e19).contains(nanos)).map(from_nanos)
 }
 
 fn from_nanos(nanos: f64) -> Duration {

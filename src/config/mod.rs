@@ -10,6 +10,7 @@
 //! Deliberately absent: keys of features that are not built are refused, not ignored.
 
 mod boot_keys;
+mod calibration;
 mod check;
 mod edge;
 mod error;
@@ -28,6 +29,7 @@ mod source;
 mod watch;
 mod words;
 
+pub use calibration::Calibration;
 pub use edge::{
     AccessLog, Address, Admin, Forwarded, HalfClose, Http, Index, Limits, Listener, ListenerTls,
     Secret, Shutdown,
@@ -35,6 +37,7 @@ pub use edge::{
 pub use error::{ConfigError, ConfigErrors};
 pub use found::Found;
 pub use guards::{Breaker, Health, LoadReports, ReportChoice, Retries, Timeouts, UpstreamAuth};
+pub use kinds::duration_of;
 pub use model::{
     Discovery, DnsName, Learned, Model, Policy, Scheme, Shard, Worker, WorkerHost, WorkerSource,
     WorkerTls, WorkerUrl,

@@ -1,10 +1,34 @@
 //! The edge's own monotonic clock, the only place that reads one for decisions.
+//!
+//! A fleet asks the [`Clock`] it was given, so that a simulation of one can set its time by hand.
 
 use once_cell::sync::Lazy;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_policy::fleet::Millis;
 
 static START: Lazy<Instant> = Lazy::new(Instant::now);
+
+/// What tells a fleet the time.
+#[derive(Clone, Debug, Default)]
+pub enum Clock {
+    /// This process's, see [`now`].
+    #[default]
+    Process,
+    /// One that somebody sets; all clones show the same.
+    Set(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// What it shows.
+    pub fn now(&self) -> Millis {
+        match self {
+            Self::Process => now(),
+            Self::Set(millis) => Millis(millis.load(Ordering::Relaxed)),
+        }
+    }
+}
 
 /// Milliseconds since the first call in this process.
 pub fn now() -> Millis {

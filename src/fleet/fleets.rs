@@ -1,5 +1,6 @@
 //! All models' fleets, by the names requests use.
 
+use super::clock::Clock;
 use super::model::{ModelFleet, Plan};
 use super::view::{self, WorkerRow};
 use super::worker::Worker;
@@ -22,6 +23,7 @@ pub struct Fleets {
     by_name: HashMap<String, usize>,
     /// Workers of earlier configurations; requests of theirs keep them.
     finishing: Box<[Finishing]>,
+    clock: Clock,
     pub(super) dns_interval: Duration,
 }
 
@@ -34,16 +36,21 @@ struct Finishing {
 impl Fleets {
     /// One fleet per configured model.
     pub fn new(config: &Config, metrics: &Metrics) -> Self {
-        Self::build(config, metrics, None)
+        Self::build(config, metrics, Clock::default(), None)
+    }
+
+    /// The same, by a clock of the caller's.
+    pub fn with_clock(config: &Config, metrics: &Metrics, clock: Clock) -> Self {
+        Self::build(config, metrics, clock, None)
     }
 
     /// The fleets of the configuration after this one. They are in force once this one is told with
     /// [`Fleets::supersede`].
     pub fn next(&self, config: &Config, metrics: &Metrics) -> Self {
-        Self::build(config, metrics, Some(self))
+        Self::build(config, metrics, self.clock.clone(), Some(self))
     }
 
-    fn build(config: &Config, metrics: &Metrics, before: Option<&Self>) -> Self {
+    fn build(config: &Config, metrics: &Metrics, clock: Clock, before: Option<&Self>) -> Self {
         let finishing = before.map_or_else(Vec::new, Self::still_finishing);
         let models: Box<[Arc<ModelFleet>]> = config
             .models
@@ -59,7 +66,8 @@ impl Fleets {
                     .map(|worker| ((&worker.id, &worker.config.url), worker));
                 let known = known.collect();
                 let index = index_share(config, model);
-                ModelFleet::new(Plan { config: model, index, metrics, before, known })
+                let clock = clock.clone();
+                ModelFleet::new(Plan { config: model, index, metrics, clock, before, known })
             })
             .collect();
         let by_name = models.iter().enumerate().flat_map(|(at, model)| {
@@ -73,7 +81,7 @@ impl Fleets {
             .filter(|(_, worker)| !listed.contains(&worker.lasting.number))
             .map(|(model, worker)| Finishing { model, worker: Arc::downgrade(&worker) })
             .collect();
-        Self { by_name, models, finishing, dns_interval: config.dns_interval }
+        Self { by_name, models, finishing, clock, dns_interval: config.dns_interval }
     }
 
     /// `next` is in force from now on: workers it leaves out finish what they have and go.

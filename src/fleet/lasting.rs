@@ -8,7 +8,7 @@
 //! *left*: the index has forgotten it and it has no metrics.
 
 use super::breaker::{Breaker, BreakerState, Ticket, Verdict};
-use super::clock;
+use super::clock::Clock;
 use super::hysteresis::{Change, Hysteresis};
 use super::reading::Reading;
 use super::worker::{Standing, WorkerAddress};
@@ -52,12 +52,13 @@ pub(super) struct Lasting {
     home: Home,
 }
 
-/// The parts of its model a worker has a say in.
+/// The parts of its model a worker has a say in, and the time it goes by.
 #[derive(Clone, Debug)]
 pub(super) struct Home {
     pub(super) index: PrefixIndex,
     /// Something the model's snapshot holds is not true any more.
     pub(super) changed: Arc<Notify>,
+    pub(super) clock: Clock,
 }
 
 /// What was passed on of the worker to ledger and index.
@@ -125,7 +126,7 @@ impl Lasting {
             gone: AtomicBool::new(false),
             home,
         });
-        worker.refresh(clock::now());
+        worker.refresh(worker.now());
         worker
     }
 
@@ -148,7 +149,7 @@ impl Lasting {
         if before.draining != config.draining {
             state.draining = config.draining;
         }
-        self.publish(&state, clock::now());
+        self.publish(&state, self.now());
         true
     }
 
@@ -156,7 +157,7 @@ impl Lasting {
     pub(super) fn trust(&self) {
         let mut state = self.state.lock();
         state.health.trust();
-        self.publish(&state, clock::now());
+        self.publish(&state, self.now());
     }
 
     /// The configuration in force leaves the worker out.
@@ -183,6 +184,11 @@ impl Lasting {
         }
     }
 
+    /// The time it goes by.
+    pub(super) fn now(&self) -> Millis {
+        self.home.clock.now()
+    }
+
     /// Nobody needs what is known of it. Called once.
     fn leave(&self) {
         self.home.index.remove(self.slot);
@@ -196,7 +202,7 @@ impl Lasting {
 
     /// Counts a request in, if the worker may still be routed to; half-open, this takes the probe.
     pub(super) fn take(&self) -> Option<Ticket> {
-        let now = clock::now();
+        let now = self.now();
         let mut state = self.state.lock();
         if !self.may_take(&state) {
             return None;
@@ -211,7 +217,7 @@ impl Lasting {
 
     /// Counts a request out again.
     pub(super) fn release(&self, ticket: Ticket, verdict: Verdict, outcome: Outcome) {
-        let now = clock::now();
+        let now = self.now();
         let (before, after, has_left) = {
             let mut state = self.state.lock();
             state.in_flight = state.in_flight.saturating_sub(1);
@@ -238,7 +244,7 @@ impl Lasting {
 
     /// What may be said of it now.
     pub(super) fn standing(&self) -> Standing {
-        let now = clock::now();
+        let now = self.now();
         let state = self.state.lock();
         Standing {
             healthy: state.health.is_well(),
@@ -255,7 +261,7 @@ impl Lasting {
 
     /// What is known of its load now, by these rules.
     pub(super) fn report_state(&self, rules: &config::LoadReports) -> ReportState {
-        let now = clock::now();
+        let now = self.now();
         let reading = self.reading.lock();
         match reading.report(rules) {
             Some(report) if now < report.fresh_until => ReportState::Fresh,
@@ -267,7 +273,7 @@ impl Lasting {
     pub(super) fn set_draining(&self, draining: bool) {
         let mut state = self.state.lock();
         state.draining = draining;
-        self.publish(&state, clock::now());
+        self.publish(&state, self.now());
     }
 
     /// Recomputes whether it is routable: a breaker's cool-down ends without any event.
@@ -277,7 +283,7 @@ impl Lasting {
 
     /// Books a health probe.
     pub(super) fn probed(&self, good: bool) -> Change {
-        let now = clock::now();
+        let now = self.now();
         let (change, before, after) = {
             let mut state = self.state.lock();
             let before = state.breaker.state(now);
@@ -302,7 +308,7 @@ impl Lasting {
         let moved = used.is_some() && used.as_ref() != addresses.first();
         let first = used.is_none();
         self.addresses.store(Arc::new(addresses));
-        self.refresh(clock::now());
+        self.refresh(self.now());
         if moved || first {
             self.readdressed.notify_one();
         }

@@ -1,6 +1,6 @@
 //! One model's fleet, as one configuration has it.
 
-use super::clock;
+use super::clock::Clock;
 use super::kept::{self, Kept};
 use super::lasting::{Home, Lasting};
 use super::routes;
@@ -11,6 +11,7 @@ use crate::config::{self, WorkerUrl};
 use crate::metrics::Metrics;
 use arc_swap::Guard;
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidegate_policy::fleet::{Fleet, Slot, WorkerId};
@@ -28,6 +29,8 @@ pub struct ModelFleet {
     pub config: Arc<config::Model>,
     /// Who holds what.
     pub index: PrefixIndex,
+    /// The time it goes by.
+    pub clock: Clock,
     /// Prompt bytes per token.
     pub bytes_per_token: Arc<BytesPerToken>,
     /// Uncached tokens per request.
@@ -51,6 +54,7 @@ pub(super) struct Plan<'a> {
     /// `max_entries` is the model's share.
     pub(super) index: config::Index,
     pub(super) metrics: &'a Metrics,
+    pub(super) clock: Clock,
     /// The same model in the configuration before.
     pub(super) before: Option<&'a ModelFleet>,
     /// Its workers there, and those removed earlier that are still finishing.
@@ -79,6 +83,7 @@ impl ModelFleet {
             config: Arc::clone(plan.config),
             is_superseded: AtomicBool::new(false),
             index: kept.index,
+            clock: plan.clock,
             bytes_per_token: kept.bytes_per_token,
             mean_uncached: kept.mean_uncached,
             turn: kept.turn,
@@ -161,10 +166,26 @@ impl ModelFleet {
         self.index.owned(worker.slot)
     }
 
+    /// Is the fresh queue of every routable worker at or above the limit?
+    pub fn is_saturated(&self, limit: NonZeroU64) -> bool {
+        let now = self.clock.now();
+        let fleet = self.snapshot();
+        let mut routable = fleet
+            .workers()
+            .iter()
+            .filter(|worker| worker.can_prefill() && worker.live.is_routable())
+            .peekable();
+        routable.peek().is_some()
+            && routable.all(|worker| {
+                let waiting = worker.fresh(now).and_then(|report| report.waiting);
+                waiting.is_some_and(|waiting| limit.get() <= waiting)
+            })
+    }
+
     /// Can a request to this model be served now?
     pub fn is_ready(&self) -> bool {
         if let Some((_, routes)) = self.learned() {
-            return routes.has_route(&self.snapshot(), clock::now());
+            return routes.has_route(&self.snapshot(), self.clock.now());
         }
         self.snapshot()
             .workers()
@@ -188,7 +209,11 @@ impl Plan<'_> {
         // The index may have begun with blocks of another size.
         kept.index.set_capacity(slot, kept::limits(&self.index).unknown_capacity);
         let metrics = self.metrics.workers.worker(&self.config.name, config.id.as_str());
-        let home = Home { index: kept.index.clone(), changed: Arc::clone(&kept.changed) };
+        let home = Home {
+            index: kept.index.clone(),
+            changed: Arc::clone(&kept.changed),
+            clock: self.clock.clone(),
+        };
         let lasting = Lasting::new(config, self.config, slot, metrics, home);
         Some(Worker::new(config.clone(), lasting))
     }

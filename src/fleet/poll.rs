@@ -1,6 +1,6 @@
 //! Asks one worker for its load, again and again, and books what comes.
 
-use super::clock::{self, jittered};
+use super::clock::jittered;
 use super::lasting::Lasting;
 use super::reading::{Engine, Sent};
 use super::scrape::{PollOutcome, ReportSource, Scraper, Target};
@@ -29,14 +29,10 @@ pub(super) async fn watch(worker: Arc<Worker>, rules: LoadReports, scraper: Arc<
             source.restarted();
         }
         if let Some(address) = worker.address() {
-            let sent = Sent {
-                at: clock::now(),
-                mark: worker.live.ledger.mark(),
-                in_flight: worker.standing().in_flight,
-            };
+            let sent = worker.asked();
             let outcome = source.poll(&scraper, &target(&rules, &worker, address)).await;
             let problem = problem(&outcome);
-            book(&worker.lasting, sent, outcome);
+            worker.answered(sent, outcome);
             tell(&worker.lasting, &rules, &told, problem);
         }
         sleep_until(started + jittered(source.next_in(rules.interval))).await;
@@ -47,6 +43,22 @@ fn target(rules: &LoadReports, worker: &Worker, address: WorkerAddress) -> Targe
     let own = rules.auth.clone();
     let auth = own.or_else(|| worker.config.upstream_auth.clone());
     Target::new(&worker.config, address, auth)
+}
+
+impl Worker {
+    /// A poll is sent to it now.
+    pub fn asked(&self) -> Sent {
+        Sent {
+            at: self.lasting.now(),
+            mark: self.live.ledger.mark(),
+            in_flight: self.standing().in_flight,
+        }
+    }
+
+    /// That poll ended. Decisions go by what it brought once its model publishes it.
+    pub fn answered(&self, sent: Sent, outcome: PollOutcome) {
+        book(&self.lasting, sent, outcome);
+    }
 }
 
 fn book(worker: &Lasting, sent: Sent, outcome: PollOutcome) {

@@ -12,7 +12,7 @@ use tidegate_reports::{LoadReport, prefill_throughput};
 
 /// One poll, as it was when it was sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub struct Sent {
     pub(super) at: Millis,
     /// What this edge had outstanding there.
     pub(super) mark: Mark,

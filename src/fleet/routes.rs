@@ -66,14 +66,14 @@ impl ModelFleet {
     /// What an operator sees of the routes, and the settings they are chosen by.
     pub fn routing(&self) -> Option<(&Settings, ModelTable)> {
         let (learned, routes) = self.learned()?;
-        let table = routes.table(&self.snapshot(), super::clock::now(), &learned.settings);
+        let table = routes.table(&self.snapshot(), self.clock.now(), &learned.settings);
         Some((&learned.settings, table))
     }
 
     /// Forgets routes that were not measured for long.
     pub(super) fn prune_routes(&self) {
         let Some((learned, routes)) = self.learned() else { return };
-        let forgotten = routes.prune(super::clock::now(), &learned.settings);
+        let forgotten = routes.prune(self.clock.now(), &learned.settings);
         if 0 < forgotten {
             log::info!("model {}: {forgotten} routes forgotten", self.config.name);
         }

@@ -4,7 +4,6 @@
 //! [`COALESCE`], with all that has come meanwhile. Nothing is built while nothing changes: a report
 //! that grows stale does so by its own `fresh_until`.
 
-use super::clock;
 use super::lasting::PassedOn;
 use super::model::ModelFleet;
 use super::reading::Reading;
@@ -17,9 +16,9 @@ use tidegate_policy::rules::Rules;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Least time between two snapshots.
-const COALESCE: Duration = Duration::from_millis(10);
+pub const COALESCE: Duration = Duration::from_millis(10);
 /// How late the end of a breaker's cool-down may be noticed.
-const REFRESH: Duration = Duration::from_millis(100);
+pub const REFRESH: Duration = Duration::from_millis(100);
 /// Own first bytes change speeds without any report; looked at this rarely, in refreshes.
 const REFRESHES_PER_LOOK: u32 = 10;
 /// A believed capacity starts anew only when its worker's word changes by more than this part:
@@ -57,24 +56,29 @@ pub(super) async fn watch(model: Arc<ModelFleet>) {
                 sleep(COALESCE).await;
             }
             _ = ticks.tick() => {
-                let now = clock::now();
-                model.workers().iter().for_each(|worker| worker.lasting.refresh(now));
                 refreshes = refreshes.wrapping_add(1);
-                if !refreshes.is_multiple_of(REFRESHES_PER_LOOK) {
-                    continue;
-                }
-                model.prune_routes();
-                if model.has_new_speeds() {
-                    model.publish();
-                }
+                model.refresh(refreshes);
             }
         }
     }
 }
 
 impl ModelFleet {
+    /// Notices what no event tells; every [`REFRESH`], and `count` counts these.
+    pub fn refresh(&self, count: u32) {
+        let now = self.clock.now();
+        self.workers().iter().for_each(|worker| worker.lasting.refresh(now));
+        if !count.is_multiple_of(REFRESHES_PER_LOOK) {
+            return;
+        }
+        self.prune_routes();
+        if self.has_new_speeds() {
+            self.publish();
+        }
+    }
+
     /// Builds a snapshot of what is known now and swaps it in, then tells ledgers and index.
-    pub(super) fn publish(&self) {
+    pub fn publish(&self) {
         let version = self.table.load().version() + 1;
         let mut marks = Vec::with_capacity(self.workers().len());
         let mut rows = Vec::with_capacity(self.workers().len());

@@ -1,6 +1,5 @@
 //! What an operator sees of the workers: rows of `GET /v1/workers`, and gauges.
 
-use super::clock;
 use super::model::ModelFleet;
 use super::worker::Worker;
 use crate::config;
@@ -51,7 +50,7 @@ pub struct ReportView {
 }
 
 pub(super) fn rows(model: &ModelFleet) -> Vec<WorkerRow> {
-    let now = clock::now();
+    let now = model.clock.now();
     let listed = |worker: &Arc<Worker>| {
         let state = if worker.standing().draining { "draining" } else { "active" };
         row(&model.config.name, worker, state, &seen(model, worker, now), now)
@@ -61,13 +60,13 @@ pub(super) fn rows(model: &ModelFleet) -> Vec<WorkerRow> {
 
 /// A worker that is in no snapshot any more.
 pub(super) fn removed(model: &config::Model, worker: &Worker) -> WorkerRow {
-    let now = clock::now();
+    let now = worker.lasting.now();
     let report = worker.lasting.reading.lock().report(&model.load_reports);
     row(&model.name, worker, "removed", &Seen::new(report, worker, now), now)
 }
 
 pub(super) fn refresh_metrics(model: &ModelFleet) {
-    let now = clock::now();
+    let now = model.clock.now();
     for worker in model.workers() {
         worker.lasting.metrics.show(&gauges(model, worker, now));
     }

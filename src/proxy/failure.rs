@@ -27,7 +27,7 @@ pub(super) fn to_connect(mut error: Box<Error>, ctx: &mut RequestContext) -> Box
     if let Some(attempt) = ctx.attempt.take() {
         ctx.excluded.push(attempt.slot());
         if error.etype() == &ErrorType::ConnectRefused {
-            attempt.worker.refused();
+            attempt.worker().refused();
         }
         attempt.not_taken(Outcome::Unreachable);
     }

@@ -6,7 +6,7 @@ use crate::fleet::ModelFleet;
 use crate::journal::{ACCESS_LOG, PromptTokens, Record, RouteSelected, Rungs};
 use crate::metrics::{OTHER, Outcome};
 use crate::prompt::usage::{Usage, UsageReader};
-use crate::routing::Choice;
+use crate::routing::{self, Choice, Used};
 use crate::state::unix_seconds;
 use pingora_proxy::Session;
 use std::sync::Arc;
@@ -89,23 +89,12 @@ fn learn(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
         return;
     }
     let Some(prompt_tokens) = usage.prompt_tokens else { return };
-    if query.is_estimate {
-        fleet.bytes_per_token.observed(query.keys.bytes(), prompt_tokens);
-    }
-    let Some(cached) = usage.cached_tokens else { return };
-    let predicted = query.input_tokens.saturating_sub(decision.uncached_tokens);
-    // In the engine's tokens, or an estimate that is off would look like a cache that is.
-    let predicted = rescaled(predicted, query.input_tokens, prompt_tokens);
     let slot = snapshot.workers()[decision.at].slot;
-    fleet.index.reported(slot, predicted, cached, prompt_tokens);
-    ctx.model.requests.predicted_cached_tokens.inc_by(predicted);
-    ctx.model.requests.reported_cached_tokens.inc_by(cached);
-}
-
-/// So many of `from` tokens, if there were `to`.
-fn rescaled(tokens: u64, from: u64, to: u64) -> u64 {
-    let scaled = u128::from(tokens) * u128::from(to) / u128::from(from.max(1));
-    u64::try_from(scaled).unwrap_or(u64::MAX)
+    let used = Used { prompt_tokens, cached_tokens: usage.cached_tokens };
+    let predicted = routing::learn(fleet, query, (slot, decision.uncached_tokens), used);
+    let requests = &ctx.model.requests;
+    requests.predicted_cached_tokens.inc_by(predicted.unwrap_or(0));
+    requests.reported_cached_tokens.inc_by(usage.cached_tokens.unwrap_or(0));
 }
 
 fn count(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {

@@ -6,13 +6,11 @@ use super::failure;
 use super::reply::Refusal;
 use super::route::OnRoute;
 use crate::config::{self, Scheme};
-use crate::fleet::{ModelFleet, Worker, WorkerAddress, clock};
-use crate::routing::{self, Attempted, Choice, Unroutable};
+use crate::fleet::{Worker, WorkerAddress};
+use crate::routing::{self, Attempted, Choice, Placed, Unroutable};
 use crate::state::ServedModel;
 use pingora::Result;
 use pingora::upstreams::peer::HttpPeer;
-use std::num::NonZeroU64;
-use std::sync::Arc;
 use tidegate_policy::decision::Reason;
 use tidegate_policy::fleet::Fleet;
 use tidegate_policy::ledger::Streaming;
@@ -22,42 +20,32 @@ pub(super) fn choose(ctx: &mut RequestContext) -> Result<Box<HttpPeer>> {
     let Some(model) = ctx.model.fleet.clone() else {
         return Err(failure::refusing(ctx, Refusal::NoRoutableWorker));
     };
-    if model.config.shed_queue_limit.is_some_and(|limit| is_saturated(&model, limit)) {
+    if model.config.shed_queue_limit.is_some_and(|limit| model.is_saturated(limit)) {
         return Err(failure::refusing(ctx, Refusal::FleetSaturated));
     }
     let turn = *ctx.turn.get_or_insert_with(|| model.turn());
-    loop {
-        let tried = Attempted {
-            query: ctx.query.as_mut(),
-            pin: ctx.pin.as_ref(),
-            excluded: &ctx.excluded,
-            turn,
-        };
-        let (fleet, choice) = match routing::choose(&model, tried) {
-            Ok(choice) => choice,
-            Err(why) => {
-                let refusal = refusal(why, ctx.attempts);
-                return Err(failure::refusing(ctx, refusal));
-            }
-        };
-        let slot = fleet.workers()[choice.decision.at].slot;
-        let dispatched =
-            model.worker(slot).and_then(|worker| dispatch(&model, worker, &choice, ctx));
-        let Some((attempt, address)) = dispatched else {
-            // It stopped being routable since the snapshot was read.
-            ctx.excluded.push(slot);
-            continue;
-        };
-        let peer = peer(&attempt.worker, address, &model.config);
-        log_decision(&ctx.model, &fleet, &choice);
-        if ctx.query.is_some() {
-            model.mean_uncached.observed(choice.decision.uncached_tokens);
+    let tried = Attempted {
+        query: ctx.query.as_mut(),
+        pin: ctx.pin.as_ref(),
+        excluded: &mut ctx.excluded,
+        turn,
+        streaming: if ctx.streamed { Streaming::Streamed } else { Streaming::Unstreamed },
+    };
+    let placed = match routing::place(&model, tried) {
+        Ok(placed) => placed,
+        Err(why) => {
+            let refusal = refusal(why, ctx.attempts);
+            return Err(failure::refusing(ctx, refusal));
         }
-        ctx.attempts += 1;
-        ctx.attempt = Some(attempt);
-        ctx.routed = Some((fleet, choice));
-        return Ok(Box::new(peer));
-    }
+    };
+    let Placed { fleet, choice, booking, address } = placed;
+    let peer = peer(booking.worker(), address, &model.config);
+    log_decision(&ctx.model, &fleet, &choice);
+    let route = choice.route.as_ref().and_then(|route| OnRoute::start(&ctx.model, route));
+    ctx.attempts += 1;
+    ctx.attempt = Some(Attempt::new(booking, route));
+    ctx.routed = Some((fleet, choice));
+    Ok(Box::new(peer))
 }
 
 fn refusal(why: Unroutable, attempts: u32) -> Refusal {
@@ -70,37 +58,6 @@ fn refusal(why: Unroutable, attempts: u32) -> Refusal {
         Unroutable::NoWorker => Refusal::NoRoutableWorker,
         Unroutable::NoRoute | Unroutable::Pin(_) => Refusal::NoRoute(why.to_string()),
     }
-}
-
-fn dispatch(
-    model: &ModelFleet,
-    worker: &Arc<Worker>,
-    choice: &Choice,
-    ctx: &RequestContext,
-) -> Option<(Attempt, WorkerAddress)> {
-    let address = worker.address()?;
-    let streaming = if ctx.streamed { Streaming::Streamed } else { Streaming::Unstreamed };
-    let keys = ctx.query.as_ref().map(|query| &query.keys);
-    let uncached_tokens = choice.decision.uncached_tokens;
-    let mut attempt = Attempt::dispatch(model, worker, keys, uncached_tokens, streaming)?;
-    attempt.route = choice.route.as_ref().and_then(|route| OnRoute::start(&ctx.model, route));
-    Some((attempt, address))
-}
-
-/// Every routable worker has a fresh queue at or above the limit.
-fn is_saturated(model: &ModelFleet, limit: NonZeroU64) -> bool {
-    let now = clock::now();
-    let fleet = model.snapshot();
-    let mut routable = fleet
-        .workers()
-        .iter()
-        .filter(|worker| worker.can_prefill() && worker.live.is_routable())
-        .peekable();
-    routable.peek().is_some()
-        && routable.all(|worker| {
-            let waiting = worker.fresh(now).and_then(|report| report.waiting);
-            waiting.is_some_and(|waiting| limit.get() <= waiting)
-        })
 }
 
 fn peer(worker: &Worker, address: WorkerAddress, model: &config::Model) -> HttpPeer {

@@ -64,8 +64,8 @@ pub(super) fn headers(
         }
     }
     if let Some(attempt) = &mut ctx.attempt {
-        request.insert_header(http::header::HOST, attempt.worker.authority())?;
-        if let Some(auth) = &attempt.worker.config.upstream_auth {
+        request.insert_header(http::header::HOST, attempt.worker().authority())?;
+        if let Some(auth) = &attempt.worker().config.upstream_auth {
             request.remove_header(&http::header::AUTHORIZATION);
             request.insert_header(auth.name.clone(), auth.value.expose())?;
         }

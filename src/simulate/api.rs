@@ -3,6 +3,7 @@
 use super::answer::{Answer, Ask, Dialect};
 use super::engine::Progress;
 use super::live::{LiveEngine, Ticket};
+use super::load_page;
 use super::nodes::Pace;
 use super::prompt::Prompt;
 use super::server::{Fault, FleetConfig, LoadEndpoint};
@@ -111,44 +112,15 @@ impl Service {
                 "max_total_num_tokens": self.live.config().kv_tokens,
                 "max_running_requests": self.live.config().max_running,
             }),
-            "/get_load" if self.config.load_endpoint == LoadEndpoint::GetLoad => self.get_load(),
-            "/v1/loads" if self.config.load_endpoint == LoadEndpoint::V1Loads => self.v1_loads(),
+            "/get_load" if self.config.load_endpoint == LoadEndpoint::GetLoad => {
+                self.live.inspect(load_page::get_load)
+            }
+            "/v1/loads" if self.config.load_endpoint == LoadEndpoint::V1Loads => {
+                self.live.inspect(load_page::v1_loads)
+            }
             _ => return error(StatusCode::NOT_FOUND, "no such path"),
         };
         reply(StatusCode::OK, document.to_string())
-    }
-
-    /// `num_reqs` includes what waits, and `num_tokens` the prompts that wait.
-    fn get_load(&self) -> Value {
-        let load = self.live.load();
-        json!([{
-            "dp_rank": 0,
-            "num_reqs": load.running + load.waiting,
-            "num_waiting_reqs": load.waiting,
-            "num_tokens": load.used_tokens + load.waiting_tokens,
-        }])
-    }
-
-    fn v1_loads(&self) -> Value {
-        let (load, stats, config) = (self.live.load(), self.live.stats(), self.live.config());
-        json!({
-            "timestamp": self.live.clock().now().as_secs_f64(),
-            "version": "simulated",
-            "dp_rank_count": 1,
-            "loads": [{
-                "dp_rank": 0,
-                "num_running_reqs": load.running,
-                "num_waiting_reqs": load.waiting,
-                "num_used_tokens": load.used_tokens,
-                "num_total_tokens": load.used_tokens + load.waiting_tokens,
-                "max_total_num_tokens": config.kv_tokens,
-                "token_usage": load.used_tokens as f64 / config.kv_tokens as f64,
-                "max_running_requests": config.max_running,
-                "num_waiting_uncached_tokens": load.waiting_uncached_tokens,
-                "total_prefill_uncached_tokens": stats.computed_tokens,
-                "total_prefill_busy_us": stats.prefill_busy.as_micros() as u64,
-            }],
-        })
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Progress {
     pub at: Duration,
     /// Prompt tokens that were reused.
     pub cached_tokens: u32,
+    /// Time from its submission to its admission.
+    pub waited: Duration,
     /// Tokens generated up to now.
     pub generated: u32,
     /// Whether that was the last one.
@@ -65,8 +67,6 @@ pub struct EngineLoad {
     pub used_tokens: u64,
     /// Prompt tokens in the queue.
     pub waiting_tokens: u64,
-    /// Those of them that are not cached now.
-    pub waiting_uncached_tokens: u64,
 }
 
 /// What an engine has done since its start.
@@ -92,15 +92,38 @@ pub struct EngineStats {
     pub peak_waiting: usize,
 }
 
+impl EngineStats {
+    /// Of two engines, one after the other.
+    pub fn and(self, later: Self) -> Self {
+        Self {
+            requests: self.requests + later.requests,
+            finished: self.finished + later.finished,
+            aborted: self.aborted + later.aborted,
+            prompt_tokens: self.prompt_tokens + later.prompt_tokens,
+            cached_tokens: self.cached_tokens + later.cached_tokens,
+            computed_tokens: self.computed_tokens + later.computed_tokens,
+            prefill_busy: self.prefill_busy + later.prefill_busy,
+            output_tokens: self.output_tokens + later.output_tokens,
+            peak_waiting: self.peak_waiting.max(later.peak_waiting),
+        }
+    }
+}
+
 /// The engine's state.
 #[derive(Debug)]
 pub struct Engine {
     config: EngineConfig,
     cache: KvCache,
-    queue: VecDeque<Job>,
+    queue: VecDeque<Queued>,
     running: Vec<Sequence>,
     step: Option<Step>,
     stats: EngineStats,
+}
+
+#[derive(Debug)]
+struct Queued {
+    job: Job,
+    since: Duration,
 }
 
 #[derive(Debug)]
@@ -113,6 +136,7 @@ struct Step {
 struct Sequence {
     job: Job,
     lease: Lease,
+    waited: Duration,
     cached: u32,
     prefilled: u32,
     generated: u32,
@@ -167,7 +191,7 @@ impl Engine {
             });
         }
         self.stats.requests += 1;
-        self.queue.push_back(job);
+        self.queue.push_back(Queued { job, since: now });
         if self.step.is_none() {
             self.begin_step(now);
         }
@@ -178,7 +202,7 @@ impl Engine {
     /// Forgets a request whose client left; its blocks are free at once, the step under way keeps
     /// its length. An unknown or finished one is ignored.
     pub fn abort(&mut self, id: JobId) {
-        if let Some(at) = self.queue.iter().position(|job| job.id == id) {
+        if let Some(at) = self.queue.iter().position(|queued| queued.job.id == id) {
             self.queue.remove(at);
         } else if let Some(at) = self.running.iter().position(|s| s.job.id == id) {
             let sequence = self.running.remove(at);
@@ -187,6 +211,11 @@ impl Engine {
             return;
         }
         self.stats.aborted += 1;
+    }
+
+    /// When the step under way ends; `None` if the engine is idle.
+    pub fn step_ends(&self) -> Option<Duration> {
+        self.step.as_ref().map(|step| step.ends)
     }
 
     /// Does everything due up to and including `now`, telling `sink` of each token, and returns
@@ -209,20 +238,23 @@ impl Engine {
 
     /// The load as of the latest step.
     pub fn load(&self) -> EngineLoad {
-        let block = u64::from(self.config.block);
-        let mut load = EngineLoad {
+        let tokens = |queued: &Queued| u64::from(queued.job.prompt_tokens);
+        EngineLoad {
             running: self.running.len(),
             waiting: self.queue.len(),
-            used_tokens: self.cache.used() as u64 * block,
-            ..EngineLoad::default()
-        };
-        for job in &self.queue {
-            let tokens = u64::from(job.prompt_tokens);
-            let cached = self.cache.matched(self.reusable(job)) as u64 * block;
-            load.waiting_tokens += tokens;
-            load.waiting_uncached_tokens += tokens.saturating_sub(cached);
+            used_tokens: self.cache.used() as u64 * u64::from(self.config.block),
+            waiting_tokens: self.queue.iter().map(tokens).sum(),
         }
-        load
+    }
+
+    /// Those of the prompt tokens in the queue that are not cached now.
+    pub fn waiting_uncached_tokens(&self) -> u64 {
+        let block = u64::from(self.config.block);
+        let uncached = |queued: &Queued| {
+            let cached = self.cache.matched(self.reusable(&queued.job)) as u64 * block;
+            u64::from(queued.job.prompt_tokens).saturating_sub(cached)
+        };
+        self.queue.iter().map(uncached).sum()
     }
 
     /// What it has done.
@@ -249,13 +281,13 @@ impl Engine {
 
     /// Takes requests from the queue while the next step has prompt tokens to spare: one that
     /// could not even begin is left waiting, as engines with chunked prefill do.
-    fn admit(&mut self) {
+    fn admit(&mut self, now: Duration) {
         let missing =
             |sequence: &Sequence| u64::from(sequence.job.prompt_tokens - sequence.prefilled);
         let mut claimed: u64 = self.running.iter().map(missing).sum();
         while self.running.len() < self.config.max_running && claimed < u64::from(self.config.chunk)
         {
-            let Some(job) = self.queue.front() else {
+            let Some(Queued { job, .. }) = self.queue.front() else {
                 return;
             };
             let total = self.blocks_needed(job);
@@ -263,7 +295,7 @@ impl Engine {
             let Some(lease) = self.cache.lease(self.reusable(job), total) else {
                 return;
             };
-            let Some(job) = self.queue.pop_front() else {
+            let Some(Queued { job, since }) = self.queue.pop_front() else {
                 return;
             };
             let cached = lease.shared_blocks() as u32 * self.config.block;
@@ -273,6 +305,7 @@ impl Engine {
             self.running.push(Sequence {
                 job,
                 lease,
+                waited: now.saturating_sub(since),
                 cached,
                 prefilled: cached,
                 generated: 0,
@@ -282,7 +315,7 @@ impl Engine {
     }
 
     fn begin_step(&mut self, now: Duration) {
-        self.admit();
+        self.admit(now);
         let mut budget = self.config.chunk;
         let mut decoding = 0;
         for sequence in &mut self.running {
@@ -357,6 +390,7 @@ impl Sequence {
         Progress {
             at,
             cached_tokens: self.cached,
+            waited: self.waited,
             generated: self.generated,
             finished: self.generated == self.job.output_tokens,
         }
@@ -462,7 +496,7 @@ mod tests {
         tokens(&mut engine, ms(100));
         let load = engine.load();
         assert_eq!((load.running, load.waiting), (2, 3));
-        assert_eq!((load.waiting_tokens, load.waiting_uncached_tokens), (60, 60));
+        assert_eq!((load.waiting_tokens, engine.waiting_uncached_tokens()), (60, 60));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The numbers of a simulated engine, and what they must be.
 
+use crate::config::Calibration;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -58,6 +59,33 @@ pub enum EngineConfigError {
 }
 
 impl EngineConfig {
+    /// With the numbers that a calibration gives.
+    pub fn calibrated(self, by: &Calibration) -> Self {
+        let small = |given: Option<u64>, own| {
+            given.map_or(own, |given| u32::try_from(given).unwrap_or(u32::MAX))
+        };
+        let max_running = by.max_running.and_then(|given| usize::try_from(given).ok());
+        Self {
+            prefill_tps: by.prefill_tps.unwrap_or(self.prefill_tps),
+            decode_base_ms: by.decode_base_ms.unwrap_or(self.decode_base_ms),
+            decode_seq_ms: by.decode_seq_ms.unwrap_or(self.decode_seq_ms),
+            max_running: max_running.unwrap_or(self.max_running),
+            kv_tokens: by.kv_tokens.unwrap_or(self.kv_tokens),
+            block: small(by.block, self.block),
+            chunk: small(by.chunk, self.chunk),
+        }
+    }
+
+    /// Every step takes so many times as long.
+    pub fn slowed(self, factor: f64) -> Self {
+        Self {
+            prefill_tps: self.prefill_tps / factor,
+            decode_base_ms: self.decode_base_ms * factor,
+            decode_seq_ms: self.decode_seq_ms * factor,
+            ..self
+        }
+    }
+
     /// Checks every number.
     ///
     /// # Errors

@@ -88,7 +88,8 @@ impl KvCache {
 
     /// How many leading blocks of `prefix` are cached. Touches nothing.
     pub fn matched(&self, prefix: &[BlockHash]) -> usize {
-        prefix.iter().take_while(|hash| self.by_hash.contains_key(hash)).count()
+        // A cached block's ancestors are cached.
+        prefix.partition_point(|hash| self.by_hash.contains_key(hash))
     }
 
     /// Pins what is cached of `prefix` and takes blocks for the rest of `total`; `None`, with

@@ -90,6 +90,11 @@ impl LiveEngine {
         self.up_to_now(|state, _, _| state.engine.load())
     }
 
+    /// Looks at the engine as it is now.
+    pub(super) fn inspect<T>(&self, look: impl FnOnce(&Engine, Duration) -> T) -> T {
+        self.up_to_now(|state, now, _| look(&state.engine, now))
+    }
+
     pub(super) fn stats(&self) -> EngineStats {
         self.up_to_now(|state, _, _| state.engine.stats())
     }

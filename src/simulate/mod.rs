@@ -1,20 +1,30 @@
-//! Simulated inference engines, a trace replayer and a traffic source.
+//! Simulated inference engines, and a fleet of them with its edges in virtual time.
 //!
-//! `engine` and `kv` are the model, pure and in virtual time; `clock`, `live`, `api`, `answer` and
-//! `server` put it behind HTTP in compressed time, with `nodes` at the pace of a learned route; `trace`, `replay`, `client` and `traffic` send
-//! requests at it or at an edge before it. Used by `tidegate demo` and by the tests.
+//! `engine` and `kv` are the model, pure and in virtual time. `clock`, `live`, `api`, `answer` and
+//! `server` put it behind HTTP in compressed time, with `nodes` at the pace of a learned route, and
+//! `trace`, `replay`, `client` and `traffic` send requests at it or at an edge before it: that is
+//! `tidegate demo` and the tests. `world` puts it behind the edge's own tables and decisions without
+//! sockets or waiting, `arrivals` and `prompt_keys` make what comes of a trace, `rule_set` names
+//! settings, `figures` and `compare` tell how they did: that is `tidegate simulate`.
 
 mod answer;
 mod api;
+pub mod arrivals;
 pub mod client;
 pub mod clock;
+pub mod compare;
 pub mod engine;
 pub mod engine_config;
+pub mod figures;
 pub mod kv;
 mod live;
+mod load_page;
 pub mod nodes;
 pub mod prompt;
+mod prompt_keys;
 pub mod replay;
+pub mod rule_set;
 pub mod server;
 pub mod trace;
 pub mod traffic;
+pub mod world;

@@ -126,18 +126,19 @@ fn request_of(line: usize, text: &[u8]) -> Result<TraceRequest, TraceError> {
 }
 
 /// Undoes the rounding of the timestamps to a grid of 3 s: the requests of each grid point are
-/// spread evenly at random over the 3 s from there, in their order, the same way each time.
-pub fn spread(requests: &mut [TraceRequest]) {
+/// spread evenly at random over the 3 s from there, in their order, the same way for the same seed.
+pub fn spread(requests: &mut [TraceRequest], seed: u64) {
     let grid = GRID.as_millis() as u64;
     let slot =
         |request: &TraceRequest| (request.at.as_millis() as u64).saturating_add(grid / 2) / grid;
-    let mut seed = 0;
+    let offset = |draw| Duration::from_micros(mix(draw) % (grid * 1_000));
+    let mut drawn = mix(seed);
     for group in requests.chunk_by_mut(|a, b| slot(a) == slot(b)) {
         let start = GRID * u32::try_from(slot(&group[0])).unwrap_or(u32::MAX);
         let mut offsets: Vec<Duration> =
-            (seed..).take(group.len()).map(|at| Duration::from_millis(mix(at) % grid)).collect();
+            (0..group.len() as u64).map(|at| offset(drawn.wrapping_add(at))).collect();
         offsets.sort_unstable();
-        seed += group.len() as u64;
+        drawn = drawn.wrapping_add(group.len() as u64);
         for (request, offset) in group.iter_mut().zip(offsets) {
             request.at = start + offset;
         }
@@ -223,7 +224,7 @@ mod tests {
     #[test]
     fn a_time_far_away_is_no_reason_to_panic() {
         let mut requests = read(line(u64::MAX, 10, &[1]).as_bytes()).unwrap();
-        spread(&mut requests);
+        spread(&mut requests, 1);
         assert_eq!(requests[0].input_tokens, 10);
     }
 
@@ -236,8 +237,8 @@ mod tests {
             .collect();
         let mut requests = read(lines.join("\n").as_bytes()).unwrap();
         let mut again = requests.clone();
-        spread(&mut requests);
-        spread(&mut again);
+        spread(&mut requests, 1);
+        spread(&mut again, 1);
         assert_eq!(requests, again);
         let slots: Vec<u64> = requests.iter().map(|request| request.at.as_secs() / 3).collect();
         assert_eq!(slots, [0, 0, 0, 1, 1, 2]);

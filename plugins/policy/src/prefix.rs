@@ -28,6 +28,16 @@ const IDS_AT_ONCE: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrefixKey(pub u64);
 
+impl PrefixKey {
+    /// The key of the block with this digest, behind the one with this key.
+    fn after(self, digest: u64) -> Self {
+        let mut pair = [0; 16];
+        pair[..8].copy_from_slice(&self.0.to_le_bytes());
+        pair[8..].copy_from_slice(&digest.to_le_bytes());
+        Self(xxh3_64(&pair))
+    }
+}
+
 /// Everything that gives the engine another cache, mixed into the start of the chain.
 ///
 /// Of each field the digest goes in at a place of its own, so that no value of one field can be
@@ -89,6 +99,23 @@ pub struct PrefixKeys {
 }
 
 impl PrefixKeys {
+    /// The keys of a prompt of which only the blocks' digests are known, as those of a trace: each
+    /// stands for `XXH3(block[i])`. `bytes` is the length of the prompt.
+    pub fn of_digests(
+        block_bytes: NonZeroU32,
+        root: Root,
+        bytes: u64,
+        digests: impl IntoIterator<Item = u64>,
+    ) -> Self {
+        let mut last = root.key();
+        let digests = digests.into_iter().take(MAX_BLOCKS);
+        let keys = digests.map(|digest| {
+            last = last.after(digest);
+            last
+        });
+        Self { keys: keys.collect(), bytes, block_bytes }
+    }
+
     /// One key per block, from block 0; at most [`MAX_BLOCKS`]. Empty for an empty prompt.
     pub fn keys(&self) -> &[PrefixKey] {
         &self.keys
@@ -196,10 +223,7 @@ impl PrefixHasher {
         if MAX_BLOCKS <= self.keys.len() {
             return;
         }
-        let mut pair = [0; 16];
-        pair[..8].copy_from_slice(&self.last.0.to_le_bytes());
-        pair[8..].copy_from_slice(&xxh3_64(block).to_le_bytes());
-        self.last = PrefixKey(xxh3_64(&pair));
+        self.last = self.last.after(xxh3_64(block));
         self.keys.push(self.last);
     }
 }
