@@ -7,7 +7,7 @@
 
 mod lane;
 
-pub use lane::ForeignShare;
+pub use lane::{ForeignShare, KvShare};
 
 use crate::home::{self, Stake};
 use crate::ledger::{Ledger, Outstanding};
@@ -211,6 +211,7 @@ pub struct Fleet {
     may_be_full: bool,
     ratios: Box<[f64]>,
     foreign_share: ForeignShare,
+    kv_share: KvShare,
     queues_fresh_until: Millis,
 }
 
@@ -245,6 +246,7 @@ impl Fleet {
             by_slot,
             vref,
             foreign_share: ForeignShare::of(&workers),
+            kv_share: KvShare::of(&workers),
             workers: workers.into(),
         }
     }
@@ -306,6 +308,12 @@ impl Fleet {
     /// reports; nothing once all of them are stale.
     pub fn foreign_share(&self, now: Millis) -> ForeignShare {
         if now < self.queues_fresh_until { self.foreign_share } else { ForeignShare::default() }
+    }
+
+    /// Part of the fleet's KV cache that requests hold, by the reports; nothing once all of them are
+    /// stale.
+    pub fn kv_share(&self, now: Millis) -> KvShare {
+        if now < self.queues_fresh_until { self.kv_share } else { KvShare::default() }
     }
 
     /// Place of the worker at this position in the rendezvous order of a home key; the highest is

@@ -46,7 +46,7 @@ pub enum Streaming {
 #[derive(Debug)]
 #[must_use = "a dispatch stays outstanding until its ticket is given back"]
 pub struct Ticket {
-    sequence: u64,
+    entry: Entry,
 }
 
 /// The line at the moment a poll is sent, see [`Ledger::mark`].
@@ -96,20 +96,21 @@ impl Ledger {
         let mut line = self.line.lock();
         let sequence = line.next;
         line.next += 1;
-        line.push(Entry { sequence, uncached_tokens, dispatched: now, streaming });
+        let entry = Entry { sequence, uncached_tokens, dispatched: now, streaming };
+        line.push(entry);
         self.in_flight.fetch_add(1, Relaxed);
         self.events.fetch_add(1, Relaxed);
         self.publish(&line);
-        Ticket { sequence }
+        Ticket { entry }
     }
 
     /// The first chunk with content came: this request and all sent before it are prefilled.
     pub fn first_byte(&self, ticket: &Ticket, now: Millis) {
         let mut line = self.line.lock();
-        if let Some(speed) = line.measure(ticket.sequence, now) {
+        if let Some(speed) = line.measure(ticket.entry.sequence, now) {
             self.speed.store(speed, Relaxed);
         }
-        line.clear_through(ticket.sequence);
+        line.clear_through(ticket.entry.sequence);
         line.last_first_byte = line.last_first_byte.max(now);
         self.publish(&line);
     }
@@ -117,18 +118,33 @@ impl Ledger {
     /// The answer is complete. Clears like a first byte if none was seen.
     pub fn finish(&self, ticket: Ticket, now: Millis) {
         let mut line = self.line.lock();
-        if line.position(ticket.sequence).is_some() {
-            line.clear_through(ticket.sequence);
+        if let Some(speed) = line.prove(&ticket.entry, now) {
+            self.speed.store(speed, Relaxed);
+        }
+        if line.position(ticket.entry.sequence).is_some() {
+            line.clear_through(ticket.entry.sequence);
             line.last_first_byte = line.last_first_byte.max(now);
         }
         self.end(&line);
+    }
+
+    /// Takes unstreamed requests at the head of the line as prefilled once `speed`, tokens per second,
+    /// would have done it. Their first byte comes with the whole answer; without this, all that
+    /// decodes unseen would stand before every later request.
+    pub fn expect(&self, speed: u64, now: Millis) {
+        if self.unstreamed.load(Relaxed) == 0 {
+            return;
+        }
+        let mut line = self.line.lock();
+        line.expect(speed, now);
+        self.publish(&line);
     }
 
     /// The worker does not compute this request, or nobody waits for it any more: it alone is taken
     /// back, it proves nothing about those before it.
     pub fn cancel(&self, ticket: Ticket) {
         let mut line = self.line.lock();
-        line.remove(ticket.sequence);
+        line.remove(ticket.entry.sequence);
         self.end(&line);
     }
 
@@ -179,7 +195,8 @@ impl Ledger {
     ///
     /// Decayed tokens over decayed milliseconds of streamed requests at the head of the line, each
     /// from the later of its dispatch and the worker's previous first byte. A ratio of sums, because
-    /// prompts prefilled in one batch answer at once and only together took their time.
+    /// prompts prefilled in one batch answer at once and only together took their time. Where nothing
+    /// is streamed: the most that a whole answer has proven, its tokens over all the time it took.
     pub fn measured_speed(&self) -> Option<u64> {
         Some(self.speed.load(Relaxed)).filter(|&speed| 0 < speed)
     }

@@ -67,10 +67,16 @@ impl Lane {
         self.room < u64::MAX
     }
 
-    /// Does it pass hard admission with a prompt of so many tokens?
+    /// Does it pass hard admission with a prompt of so many tokens, as far as is known?
+    ///
+    /// Where requests of this edge wait, their tokens are in the line and the score has the wait for
+    /// a slot; owners left out for it as well scatter a busy fleet's prefixes (`burst` with native
+    /// load: geometric mean of TTFT 5.9 s instead of 4.8).
     #[inline]
     pub(crate) fn has_room(&self, now: Millis, input_tokens: u64) -> bool {
-        input_tokens < self.room || self.fresh_until <= now
+        input_tokens < self.room
+            || self.fresh_until <= now
+            || 0 < self.live.ledger.outstanding().requests
     }
 
     /// Requests of this edge there without a first byte.
@@ -80,11 +86,7 @@ impl Lane {
 }
 
 /// Hard admission turned round: the shortest prompt without room; `u64::MAX` where the report does
-/// not say, which no prompt reaches.
-///
-/// Nor where requests wait already: their tokens are in the line, so the score has the wait for a
-/// slot, and owners left out for it as well scatter a busy fleet's prefixes. Without a queue a full
-/// worker shows no line at all.
+/// not say, which no prompt reaches, nor where requests wait already.
 fn room(report: &Report) -> u64 {
     let Some(native) = Native::of(report).filter(|_| report.waiting == Some(0)) else {
         return u64::MAX;
@@ -164,6 +166,30 @@ impl ForeignShare {
         }
         // At most a million: foreign requests are among all.
         Self((foreign * 1_000_000).checked_div(all).unwrap_or(0) as u32)
+    }
+}
+
+/// Part of a fleet's KV cache that requests hold, running or waiting, in millionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KvShare(u32);
+
+impl KvShare {
+    pub(crate) fn millionths(self) -> u64 {
+        self.0.into()
+    }
+
+    /// What the workers' native reports say; nothing without any.
+    pub(super) fn of(workers: &[Worker]) -> Self {
+        let workers = workers.iter().filter(|worker| worker.can_prefill());
+        let reports = workers.filter_map(|worker| worker.report.as_ref());
+        let known = reports.filter_map(|report| {
+            let capacity = report.max_total_tokens?;
+            Some((report.total_tokens?.min(capacity), capacity))
+        });
+        let (held, all) = known.fold((0u128, 0u128), |(held, all), (tokens, capacity)| {
+            (held + u128::from(tokens), all + u128::from(capacity))
+        });
+        Self((held * 1_000_000).checked_div(all).unwrap_or(0) as u32)
     }
 }
 

@@ -151,6 +151,44 @@ fn while_unstreamed_requests_are_outstanding_the_report_bounds_the_line() {
 }
 
 #[test]
+fn unstreamed_heads_are_taken_as_prefilled_when_their_time_is_over() {
+    let ledger = Ledger::default();
+    let first = ledger.dispatch(1_000, Unstreamed, Millis(0));
+    let second = ledger.dispatch(3_000, Unstreamed, Millis(500));
+    let _third = ledger.dispatch(6_000, Streamed, Millis(500));
+    ledger.expect(1_000, Millis(999));
+    assert_eq!(ledger.outstanding(), outstanding(3, 10_000));
+    ledger.expect(1_000, Millis(1_500));
+    assert_eq!(ledger.outstanding(), outstanding(2, 9_000));
+    // The second has been at it since the first was done.
+    assert_eq!(own_line(&ledger, 1_500, 1_000), 8_500);
+    ledger.expect(1_000, Millis(90_000));
+    // A streamed one says itself when it is done.
+    assert_eq!(ledger.outstanding(), outstanding(1, 6_000));
+    assert_eq!(own_line(&ledger, 4_500, 1_000), 5_500);
+    ledger.finish(first, Millis(91_000));
+    ledger.cancel(second);
+    assert_eq!((ledger.outstanding(), ledger.in_flight()), (outstanding(1, 6_000), 1));
+}
+
+#[test]
+fn time_in_which_nothing_was_sent_prefills_nothing() {
+    let ledger = Ledger::default();
+    let _long_done = ledger.dispatch(1_000, Unstreamed, Millis(0));
+    let _new = ledger.dispatch(5_000, Unstreamed, Millis(60_000));
+    ledger.expect(1_000, Millis(61_000));
+    assert_eq!(own_line(&ledger, 61_000, 1_000), 4_000);
+}
+
+#[test]
+fn without_a_speed_nothing_is_expected() {
+    let ledger = Ledger::default();
+    let _sent = ledger.dispatch(1_000, Unstreamed, Millis(0));
+    ledger.expect(0, Millis(u64::MAX));
+    assert_eq!(ledger.outstanding(), outstanding(1, 1_000));
+}
+
+#[test]
 fn extremes_saturate_and_come_off_again() {
     let ledger = Ledger::default();
     let huge = ledger.dispatch(u64::MAX, Streamed, Millis(0));
@@ -224,15 +262,39 @@ fn waiting_behind_others_is_not_prefill_time() {
 }
 
 #[test]
-fn short_unstreamed_and_overtaking_requests_measure_nothing() {
+fn short_and_overtaking_requests_measure_nothing() {
     let ledger = Ledger::default();
     answer(&ledger, 0, 255, Streamed, 10, 500);
-    answer(&ledger, 10_000, 4_000, Unstreamed, 10, 500);
+    whole(&ledger, 10_000, 255, [500; 20].into_iter());
     for sent in (20_000..30_000).step_by(1_000) {
         let _overtaken = ledger.dispatch(4_000, Streamed, Millis(sent));
         answer(&ledger, sent, 4_000, Streamed, 1, 500);
     }
     assert_eq!(ledger.measured_speed(), None);
+}
+
+/// Whole answers that take so many milliseconds each.
+fn whole(ledger: &Ledger, start: u64, tokens: u64, times: impl Iterator<Item = u64>) {
+    for ms in times {
+        let ticket = ledger.dispatch(tokens, Unstreamed, Millis(start));
+        ledger.finish(ticket, Millis(start + ms));
+    }
+}
+
+#[test]
+fn whole_answers_prove_the_speed_of_the_fastest_where_nothing_is_streamed() {
+    let ledger = Ledger::default();
+    whole(&ledger, 0, 4_000, (1_000..16_000).step_by(1_000));
+    assert_eq!(ledger.measured_speed(), None);
+    whole(&ledger, 0, 4_000, [9_000].into_iter());
+    let speed = ledger.measured_speed().unwrap();
+    assert!((3_900..=4_000).contains(&speed), "{speed}");
+    // A worker that became slower is believed to be, in time.
+    whole(&ledger, 0, 4_000, [20_000; 2_000].into_iter());
+    assert!(ledger.measured_speed().unwrap() < 2_000);
+    answer(&ledger, 100_000, 4_000, Streamed, 4, 250);
+    whole(&ledger, 0, 4_000, [1_000].into_iter());
+    assert_eq!(ledger.measured_speed(), Some(16_000));
 }
 
 #[test]
