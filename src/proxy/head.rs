@@ -1,7 +1,9 @@
 //! What is checked of a request's head before anything is done for it.
 
 use super::reply::Refusal;
-use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::uri::Authority;
+use pingora::http::RequestHeader;
 use pingora_proxy::Session;
 
 /// Refuses heads that are too large or whose framing two parties could read in two ways.
@@ -13,7 +15,8 @@ pub(super) fn check(session: &Session, max_header_bytes: u64) -> Result<(), Refu
     let raw = session.to_h1_raw();
     check_size(raw.len() as u64, max_header_bytes)?;
     check_lines(&raw)?;
-    check_framing(session, &raw)
+    check_framing(session, &raw)?;
+    check_host(session.req_header())
 }
 
 fn check_size(size: u64, max_header_bytes: u64) -> Result<(), Refusal> {
@@ -72,6 +75,21 @@ fn check_framing(session: &Session, raw: &[u8]) -> Result<(), Refusal> {
             Err(Refusal::BadRequest("Content-Length is not a number"))
         }
         Some(_) | None => Ok(()),
+    }
+}
+
+/// One name the request is addressed to, or none; HTTP/1.1 may not leave the header out.
+fn check_host(request: &RequestHeader) -> Result<(), Refusal> {
+    let mut hosts = request.headers.get_all(HOST).iter();
+    let is_name =
+        |host: &HeaderValue| host.is_empty() || Authority::try_from(host.as_bytes()).is_ok();
+    match (hosts.next(), hosts.next()) {
+        (None, None) if request.version == http::Version::HTTP_11 => {
+            Err(Refusal::BadRequest("no Host"))
+        }
+        (Some(host), None) if !is_name(host) => Err(Refusal::BadRequest("Host is not a host")),
+        (_, Some(_)) => Err(Refusal::BadRequest("more than one Host")),
+        (Some(_) | None, None) => Ok(()),
     }
 }
 
