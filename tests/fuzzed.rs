@@ -1,5 +1,6 @@
-//! What a fuzzer kept, and everything close to it, breaks no promise of `fuzz/src/targets.rs`; and what
-//! is ten times as long takes no more than ten times the memory. `benches/work.rs` shows the times.
+//! The inputs a fuzzer starts from, and what is close to them, break no promise of
+//! `fuzz/src/targets.rs`; and what is ten times as long takes no more than twelve times the memory.
+//! `benches/work.rs` shows the times.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 

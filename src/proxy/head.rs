@@ -118,4 +118,25 @@ mod tests {
         assert!(has_header_line(b"GET / HTTP/1.1\r\nCONTENT-length: 3\r\n", b"content-length"));
         assert!(!has_header_line(b"GET /\r\nx-content-length: 3\r\n", b"content-length"));
     }
+
+    #[test]
+    fn a_host_is_one_name_or_none_and_the_header_is_there() {
+        let checked = |hosts: &[&str]| {
+            let mut request = RequestHeader::build("GET", b"/", None).unwrap();
+            for host in hosts {
+                request.append_header(HOST, *host).unwrap();
+            }
+            check_host(&request).is_ok()
+        };
+        for host in
+            ["", "edge", "my_service:8080", "[::1]:80", "10.0.0.1", "xn--bcher-kva.example."]
+        {
+            assert!(checked(&[host]), "{host}");
+        }
+        for host in ["a b", "a/b", "a,b c", "[::1", "a\tb"] {
+            assert!(!checked(&[host]), "{host}");
+        }
+        assert!(!checked(&[]));
+        assert!(!checked(&["a", "a"]));
+    }
 }

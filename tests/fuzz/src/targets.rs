@@ -6,7 +6,7 @@
 //! cd tests/fuzz && TARGET=answer cargo run -- corpus/answer -max_len=4096 -max_total_time=600
 //! ```
 //!
-//! What it kept is under `corpus/`, a few small files a target; `tests/fuzzed.rs` replays them with
+//! A few small inputs of each kind are under `corpus/`; `tests/fuzzed.rs` replays them and mutants with
 //! every test run. The first bytes of an input choose what headers would say.
 //!
 //! Promises: no panic, memory in proportion to the input, and what can be said of the result.
