@@ -55,7 +55,8 @@ pub(super) fn while_proxying(
         return error;
     }
     if *error.esource() == ErrorSource::Downstream {
-        ctx.answer.broken = Some(Outcome::Cancelled);
+        let left = has_left(&error);
+        ctx.answer.broken = Some(if left { Outcome::Cancelled } else { Outcome::ClientError });
         attempt.broken(Outcome::Cancelled);
         return error;
     }
@@ -77,6 +78,21 @@ pub(super) fn while_proxying(
     ctx.refusal = Some(refusal);
     attempt.broken(outcome);
     error
+}
+
+/// The client is gone, as opposed to one that sent what is no HTTP.
+fn has_left(error: &Error) -> bool {
+    *error.esource() == ErrorSource::Downstream
+        && matches!(
+            error.etype(),
+            ErrorType::WriteError
+                | ErrorType::WriteTimedout
+                | ErrorType::ReadError
+                | ErrorType::ReadTimedout
+                | ErrorType::ConnectionClosed
+                // A stream that was reset.
+                | ErrorType::H2Error
+        )
 }
 
 /// A pooled connection the worker had closed: no byte of an answer, and closed or reset so soon
@@ -129,18 +145,7 @@ pub(super) async fn answer(
     error: &Error,
     ctx: &mut RequestContext,
 ) -> FailToProxy {
-    let client_gone = *error.esource() == ErrorSource::Downstream
-        && matches!(
-            error.etype(),
-            ErrorType::WriteError
-                | ErrorType::WriteTimedout
-                | ErrorType::ReadError
-                | ErrorType::ReadTimedout
-                | ErrorType::ConnectionClosed
-                // A stream that was reset.
-                | ErrorType::H2Error
-        );
-    if client_gone {
+    if has_left(error) {
         ctx.answer.broken.get_or_insert(Outcome::Cancelled);
         return FailToProxy { error_code: 0, can_reuse_downstream: false };
     }

@@ -126,8 +126,7 @@ impl ProxyHttp for Edge {
         answer: &mut ResponseHeader,
         ctx: &mut RequestContext,
     ) -> Result<()> {
-        response::head_from_worker(session, answer, ctx);
-        Ok(())
+        response::head_from_worker(session, answer, ctx)
     }
 
     async fn response_filter(

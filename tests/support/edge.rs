@@ -350,9 +350,7 @@ impl Edge {
             is_idle.then_some(links.len())
         })
         .await;
-        let status = std::fs::read_to_string(format!("{at}/status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        (files, line.trim().trim_end_matches(" kB").parse().unwrap())
+        (files, resident_kib(pid))
     }
 
     /// Waits for a line in the log.
@@ -447,6 +445,13 @@ fn yaml(directory: &Path, traffic: SocketAddr, admin: SocketAddr, body: &str) ->
         "version: 1\nthreads: 2\npid_file: {at}/pid\nupgrade_sock: {at}/upgrade.sock\ntidegate:\n  \
          listeners: [{{address: \"{traffic}\"}}]\n  admin: {{address: \"{admin}\"}}\n{body}"
     )
+}
+
+/// Memory of a process that is in use, KiB.
+pub fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// Sends a signal; it may have ended by itself.
