@@ -1,9 +1,10 @@
 //! `listeners:` and `admin:`.
 
 use super::url::listen_address;
+use crate::config::files::Files;
 use crate::config::kinds::{boolean, readable, secret};
 use crate::config::section::Section;
-use crate::config::{Address, Admin, Listener, ListenerTls};
+use crate::config::{Address, Admin, KeyPair, Listener, ListenerTls};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
@@ -19,7 +20,7 @@ fn default_admin() -> Address {
 }
 
 /// The traffic listeners.
-pub(super) fn traffic(own: &mut Section<'_>, base: &Path) -> Vec<Listener> {
+pub(super) fn traffic(own: &mut Section<'_>, base: &Path, files: &Files) -> Vec<Listener> {
     let Some(sections) = own.sections("listeners") else {
         return vec![Listener { address: default_traffic(), tls: None, h2c: false }];
     };
@@ -28,7 +29,7 @@ pub(super) fn traffic(own: &mut Section<'_>, base: &Path) -> Vec<Listener> {
     }
     let mut listeners: Vec<Listener> = Vec::new();
     for mut section in sections {
-        let listener = one(&mut section, base);
+        let listener = one(&mut section, base, files);
         if listeners.iter().any(|other| clash(&other.address, &listener.address)) {
             section.problem("address", "is the address of another listener already");
         }
@@ -37,26 +38,41 @@ pub(super) fn traffic(own: &mut Section<'_>, base: &Path) -> Vec<Listener> {
     listeners
 }
 
-fn one(section: &mut Section<'_>, base: &Path) -> Listener {
+fn one(section: &mut Section<'_>, base: &Path, files: &Files) -> Listener {
     let address = section.read("address", default_traffic(), listen_address);
     let h2c = section.read("h2c", false, boolean);
     let given = section.has("tls");
-    let mut inner = section.section("tls");
-    let tls = if given {
-        let cert = inner.required("cert", readable(base));
-        let key = inner.required("key", readable(base));
-        cert.zip(key).map(|(cert, key)| ListenerTls { cert, key })
-    } else {
-        // Asked for all the same, so that they are known keys.
-        let _ = inner.optional("cert", None, readable(base));
-        let _ = inner.optional("key", None, readable(base));
-        None
-    };
-    drop(inner);
+    let tls = if given { tls(section, base, files) } else { no_tls(section, base) };
     if h2c && given {
         section.problem("h2c", "does nothing with `tls`, which offers HTTP/2 anyway");
     }
     Listener { address, tls, h2c }
+}
+
+fn tls(section: &mut Section<'_>, base: &Path, files: &Files) -> Option<ListenerTls> {
+    let mut inner = section.section("tls");
+    let cert = inner.required("cert", readable(base));
+    let key = inner.required("key", readable(base));
+    let (cert, key) = cert.zip(key)?;
+    let pem = |path: &Path| files.pem(path).map_err(|error| format!("{}: {error}", path.display()));
+    let pair = pem(&cert)
+        .and_then(|chain| Ok((chain, pem(&key)?)))
+        .and_then(|(chain, key)| KeyPair::from_pem(&chain, &key));
+    match pair {
+        Ok(pair) => Some(ListenerTls { cert, key, pair }),
+        Err(problem) => {
+            inner.scope.problem(&inner.path, "", &problem);
+            None
+        }
+    }
+}
+
+/// Its keys are asked for all the same, so that they are known keys.
+fn no_tls(section: &mut Section<'_>, base: &Path) -> Option<ListenerTls> {
+    let mut inner = section.section("tls");
+    let _ = inner.optional("cert", None, readable(base));
+    let _ = inner.optional("key", None, readable(base));
+    None
 }
 
 /// The admin listener.

@@ -2,8 +2,8 @@
 
 use super::workers::Terms;
 use super::{auth, guards, learned, policy, workers};
-use crate::config::files::WorkerFiles;
-use crate::config::kinds::{tally, text};
+use crate::config::files::Files;
+use crate::config::kinds::{count, duration, tally, text};
 use crate::config::section::Section;
 use crate::config::{
     Breaker, Health, LoadReports, Model, Overrides, Policy, Retries, Timeouts, UpstreamAuth,
@@ -26,7 +26,7 @@ pub(super) struct Common<'a> {
     pub(super) upstream_auth: Option<UpstreamAuth>,
     /// Where relative paths start.
     pub(super) base: &'a Path,
-    pub(super) files: &'a WorkerFiles,
+    pub(super) files: &'a Files,
     pub(super) overrides: &'a Overrides,
 }
 
