@@ -7,7 +7,7 @@ mod upgrade;
 
 use crate::config::{Address, Config, Listener, Source};
 use crate::handover::{self, Trust};
-use crate::proxy::{Edge, FrontDoor};
+use crate::proxy::{Edge, FrontDoor, Seats, TlsDoor};
 use crate::state::State;
 use crate::{fleet, reload};
 use admin_app::AdminApp;
@@ -29,9 +29,10 @@ use thiserror::Error;
 use upgrade::{Arrival, Predecessor, Sockets, Turn};
 
 /// What is logged without `RUST_LOG`: warnings of everything, and what an operator wants to know of
-/// the edge. Not Pingora's lines on single connections: any client can cause them, and outcomes tell
-/// the same.
-pub const LOG_FILTER: &str = "warn,pingora_proxy=off,tidegate=info,access=info";
+/// the edge. Not Pingora's lines on single connections, handshakes included: any client can cause
+/// them, and outcomes tell the same.
+pub const LOG_FILTER: &str = "warn,pingora_proxy=off,pingora_core::services::listening=off,\
+                              pingora_core::apps=off,tidegate=info,access=info";
 
 /// The thread in which Pingora receives a predecessor's sockets.
 const BOOTSTRAP: &str = "BG Bootstrap Service";
@@ -170,6 +171,7 @@ fn traffic_services(
     state: &Arc<State>,
 ) -> Result<Vec<Service<FrontDoor>>, BootError> {
     let config = &state.running().config;
+    let seats = Seats::new(Arc::clone(state));
     let mut services = Vec::new();
     for h2c in [false, true] {
         let listeners = config.listeners.iter().enumerate();
@@ -221,9 +223,9 @@ fn listen<A>(
             let mut tls = TlsSettings::intermediate(&cert, &key).map_err(|error| {
                 BootError::Tls { address: address.to_string(), error: error.to_string() }
             })?;
+            tls.set_cert_resolver(Arc::new(certificate));
             tls.enable_h2();
             service.add_tls_with_settings(&address.to_string(), None, tls);
-            tls.set_cert_resolver(Arc::new(certificate));
         }
     }
     Ok(())

@@ -422,7 +422,7 @@ fn each_rule_of_the_process_has_its_message() {
         ),
         (own("limits: {max_body_bytes: 2GiB}"), "tidegate.limits.max_body_bytes", "must hold one"),
         (own("limits: {max_header_bytes: 2MiB}"), "tidegate.limits.max_header_bytes", "1048575"),
-        (own("limits: {max_connections: 9}"), "tidegate.limits.max_connections", "not available"),
+        (own("limits: {max_connections: 0}"), "tidegate.limits.max_connections", "1 to 10000000"),
         (own("http: {forwarded: yes}"), "tidegate.http.forwarded", "append, set, off"),
         (own("http: {half_close: x}"), "tidegate.http.half_close", "abort, tolerate"),
         (own("access_log: {sample: 2}"), "tidegate.access_log.sample", "from 0 to 1"),

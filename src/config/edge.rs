@@ -87,6 +87,8 @@ pub struct Limits {
     pub max_buffered_bytes: u64,
     /// Decoded size up to which a compressed body is read for routing, bytes.
     pub max_decoded_bytes: u64,
+    /// Clients' connections on all traffic listeners together.
+    pub max_connections: Option<NonZeroU32>,
 }
 
 /// `http:`

@@ -29,6 +29,7 @@ pub(super) fn config(config: &Config) -> Value {
             "max_header_bytes": show_size(limits.max_header_bytes),
             "max_buffered_bytes": show_size(limits.max_buffered_bytes),
             "max_decoded_bytes": show_size(limits.max_decoded_bytes),
+            "max_connections": limits.max_connections,
         },
         "timeouts": common_timeouts(&config.timeouts),
         "http": {

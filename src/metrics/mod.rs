@@ -13,7 +13,8 @@ mod workers;
 
 pub use decisions::{DecisionFamilies, DecisionMetrics};
 pub use outcome::Outcome;
-pub use process::ProcessMetrics;
+pub use process::{Limited, ProcessMetrics};
+pub use queue::{QueueFamilies, QueueMetrics, QueueOutcome};
 pub use requests::{OTHER, RequestFamilies, RequestMetrics, RetryCause};
 pub use routes::{RouteFamilies, RouteMetrics, RoutesView};
 pub use workers::{PollResult, ReportState, WorkerFamilies, WorkerMetrics, WorkerView};

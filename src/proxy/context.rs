@@ -3,6 +3,7 @@
 use super::attempt::Attempt;
 use super::body::RequestBody;
 use super::reply::Refusal;
+use super::seats::AtWork;
 use crate::metrics::Outcome;
 use crate::prompt::Dialect;
 use crate::prompt::usage::UsageReader;
@@ -41,6 +42,8 @@ pub struct RequestContext {
     pub(super) observed: bool,
     _in_progress: InProgress,
 }
+    /// Its connection is not idle.
+    pub(super) at_work: Option<AtWork>,
 
 /// A worker's answer so far.
 #[derive(Debug, Default)]
@@ -78,6 +81,7 @@ impl RequestContext {
             _in_progress: InProgress::enter(Arc::clone(&state)),
             running,
             state,
+            at_work: None,
         }
     }
 

@@ -111,6 +111,7 @@ pub(super) fn config(models: Vec<Model>) -> Config {
         admin: Admin { address: Address::Unix(PathBuf::new()), token: None },
         limits: Limits {
             max_body_bytes: 1,
+            max_connections: None,
             max_header_bytes: 1,
             max_buffered_bytes: 1,
             max_decoded_bytes: 1,
