@@ -5,7 +5,7 @@ use super::kinds::{show_duration, show_size};
 use super::words::{CHOICES, FORMATS, FORWARDED, HALF_CLOSE, PIN_ORDERS, ROLES, STATES, word};
 use super::{
     Address, Breaker, Config, Discovery, Health, Learned, Listener, LoadReports, Model, Policy,
-    Retries, Timeouts, UpstreamAuth, Worker, WorkerSource, WorkerTls,
+    Queue, Retries, Timeouts, UpstreamAuth, Worker, WorkerSource, WorkerTls,
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -90,6 +90,7 @@ fn model(model: &Model) -> Value {
         "aliases": model.aliases,
         "policy": model.policy.as_str(),
         "shed_queue_limit": model.shed_queue_limit,
+        "queue": model.queue.as_ref().map(queue),
         "load_reports": load_reports(&model.load_reports),
         "health": health(&model.health),
         "breaker": breaker(&model.breaker),
@@ -110,6 +111,10 @@ fn model(model: &Model) -> Value {
         }
     }
     out
+}
+
+fn queue(of: &Queue) -> Value {
+    json!({"max_requests": of.max_requests, "max_wait": time(of.max_wait)})
 }
 
 fn learned(of: &Learned) -> Value {

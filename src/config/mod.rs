@@ -41,8 +41,8 @@ pub use guards::{Breaker, Health, LoadReports, ReportChoice, Retries, Timeouts, 
 pub use kinds::duration_of;
 pub use key_pair::KeyPair;
 pub use model::{
-    Discovery, DnsName, Learned, Model, Policy, Scheme, Shard, Worker, WorkerHost, WorkerSource,
-    WorkerTls, WorkerUrl,
+    Discovery, DnsName, Learned, Model, Policy, Queue, Scheme, Shard, Worker, WorkerHost,
+    WorkerSource, WorkerTls, WorkerUrl,
 };
 pub use overrides::{Overrides, POLICY_SETTINGS, PolicySetting, QuickStart};
 pub use source::{Loaded, Source};

@@ -2,6 +2,7 @@
 //!
 //! Whatever is learned about a model as a whole belongs here, or a reload would lose it.
 
+use super::queue::Queue;
 use super::tokens::{BytesPerToken, MeanUncached};
 use crate::config;
 use crate::metrics::Metrics;
@@ -21,6 +22,8 @@ pub(super) struct Kept {
     pub(super) turn: Arc<AtomicU64>,
     /// `None`: the policy never was `learned`.
     pub(super) routes: Option<Arc<Routes>>,
+    /// Those who wait for a worker.
+    pub(super) queue: Arc<Queue>,
     /// Something a snapshot holds is not true any more.
     pub(super) changed: Arc<Notify>,
 }
@@ -36,6 +39,7 @@ impl Kept {
             mean_uncached: Arc::default(),
             turn: Arc::default(),
             routes: None,
+            queue: Arc::default(),
             changed: Arc::default(),
         }
     }

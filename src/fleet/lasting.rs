@@ -10,6 +10,7 @@
 use super::breaker::{Breaker, BreakerState, Ticket, Verdict};
 use super::clock::Clock;
 use super::hysteresis::{Change, Hysteresis};
+use super::queue::Queue;
 use super::reading::Reading;
 use super::worker::{Standing, WorkerAddress};
 use crate::config::{self, WorkerHost};
@@ -19,6 +20,7 @@ use parking_lot::Mutex;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tidegate_policy::fleet::{Live, Millis, Slot, WorkerId};
 use tidegate_policy::index::PrefixIndex;
 use tokio::sync::Notify;
@@ -56,6 +58,8 @@ pub(super) struct Lasting {
 #[derive(Clone, Debug)]
 pub(super) struct Home {
     pub(super) index: PrefixIndex,
+    /// Those who wait for one of its workers.
+    pub(super) queue: Arc<Queue>,
     /// Something the model's snapshot holds is not true any more.
     pub(super) changed: Arc<Notify>,
     pub(super) clock: Clock,
@@ -78,6 +82,12 @@ struct State {
     max_inflight: Option<NonZeroU32>,
     in_flight: u32,
     presence: Presence,
+}
+
+impl State {
+    fn is_full(&self) -> bool {
+        self.max_inflight.is_some_and(|most| most.get() <= self.in_flight)
+    }
 }
 
 /// Is the worker part of the configuration in force?
@@ -254,6 +264,25 @@ impl Lasting {
         }
     }
 
+    /// How long it may take at least until the worker can be routed to again; `None`: it can now, or
+    /// nothing is known to bring it back.
+    pub(super) fn back_in(&self, health: &config::Health) -> Option<Duration> {
+        let now = self.now();
+        let state = self.state.lock();
+        if !self.is_up(&state) {
+            let is_probed = !state.health.is_well() && !state.draining;
+            return is_probed.then_some(health.interval);
+        }
+        let full = state.is_full().then_some(Duration::ZERO);
+        full.or_else(|| state.breaker.admits_in(now))
+    }
+
+    /// Has it as many requests as it may, and would it be routed to with fewer?
+    pub(super) fn is_full(&self) -> bool {
+        let state = self.state.lock();
+        state.is_full() && self.is_up(&state) && state.breaker.admits(self.now())
+    }
+
     /// Prompt blocks the index believes it holds.
     pub(super) fn owned_blocks(&self) -> u64 {
         self.home.index.owned(self.slot)
@@ -380,12 +409,19 @@ impl Lasting {
     }
 
     fn may_take(&self, state: &State) -> bool {
-        let room = state.max_inflight.is_none_or(|most| state.in_flight < most.get());
-        room && state.health.is_well() && !state.draining && !self.addresses.load().is_empty()
+        !state.is_full() && self.is_up(state)
+    }
+
+    fn is_up(&self, state: &State) -> bool {
+        state.health.is_well() && !state.draining && !self.addresses.load().is_empty()
     }
 
     fn publish(&self, state: &State, now: Millis) {
-        self.live.set_routable(self.may_take(state) && state.breaker.admits(now));
+        let is_routable = self.may_take(state) && state.breaker.admits(now);
+        self.live.set_routable(is_routable);
+        if is_routable {
+            self.home.queue.changed();
+        }
     }
 
     fn tell_breaker(&self, before: BreakerState, after: BreakerState) {

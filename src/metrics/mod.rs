@@ -7,6 +7,7 @@
 mod decisions;
 mod outcome;
 mod process;
+mod queue;
 mod requests;
 mod routes;
 mod workers;
@@ -33,6 +34,8 @@ pub struct Metrics {
     pub decisions: DecisionFamilies,
     /// Learned routes.
     pub routes: RouteFamilies,
+    /// Requests that wait at the edge.
+    pub queue: QueueFamilies,
     /// The edge as a whole.
     pub process: ProcessMetrics,
 }
@@ -46,6 +49,7 @@ impl Metrics {
             requests: RequestFamilies::register(&registry)?,
             decisions: DecisionFamilies::register(&registry)?,
             routes: RouteFamilies::register(&registry)?,
+            queue: QueueFamilies::register(&registry)?,
             process: ProcessMetrics::register(&registry)?,
             registry,
         })

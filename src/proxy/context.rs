@@ -33,6 +33,8 @@ pub struct RequestContext {
     pub(super) excluded: SmallVec<[Slot; 4]>,
     /// Its number among the model's requests.
     pub(super) turn: Option<u64>,
+    /// How long it waited for a worker that might take it; `None`: not at all.
+    pub(super) queued: Option<Duration>,
     pub(super) attempts: u32,
     pub(super) attempt: Option<Attempt>,
     /// Where it was routed, and by which snapshot.
@@ -40,10 +42,10 @@ pub struct RequestContext {
     pub(super) refusal: Option<Refusal>,
     pub(super) answer: Answer,
     pub(super) observed: bool,
-    _in_progress: InProgress,
-}
     /// Its connection is not idle.
     pub(super) at_work: Option<AtWork>,
+    _in_progress: InProgress,
+}
 
 /// A worker's answer so far.
 #[derive(Debug, Default)]
@@ -72,16 +74,17 @@ impl RequestContext {
             pin: None,
             excluded: SmallVec::new(),
             turn: None,
+            queued: None,
             attempts: 0,
             attempt: None,
             routed: None,
             refusal: None,
             answer: Answer::default(),
             observed: false,
+            at_work: None,
             _in_progress: InProgress::enter(Arc::clone(&state)),
             running,
             state,
-            at_work: None,
         }
     }
 

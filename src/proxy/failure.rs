@@ -201,10 +201,15 @@ pub(super) async fn respond_json(
     head.insert_header(CONTENT_LENGTH, body.len())?;
     head.insert_header("x-request-id", ctx.request_id.as_str())?;
     if let Some(wait) = ctx.refusal.as_ref().and_then(Refusal::retry_after) {
-        head.insert_header(RETRY_AFTER, wait.as_secs())?;
+        head.insert_header(RETRY_AFTER, whole_seconds(wait))?;
     }
     ctx.answer.status = status.as_u16();
     session.set_ignore_info_resp(false);
+/// Not sooner than `wait`.
+fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(0 < wait.subsec_nanos())
+}
+
     session.write_response_header(Box::new(head), false).await?;
     session.write_response_body(Some(body.into()), true).await
 }

@@ -21,12 +21,13 @@ mod route;
 mod seats;
 mod upstream_peer;
 mod upstream_request;
+mod waiting;
 
 pub use context::RequestContext;
 pub(crate) use front::SETTLE;
-
 pub use front::{FrontDoor, TlsDoor};
 pub use seats::Seats;
+
 use crate::state::State;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -75,10 +76,10 @@ impl ProxyHttp for Edge {
 
     async fn upstream_peer(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         ctx: &mut RequestContext,
     ) -> Result<Box<HttpPeer>> {
-        upstream_peer::choose(ctx)
+        upstream_peer::choose(session, ctx).await
     }
 
     async fn connected_to_upstream(
