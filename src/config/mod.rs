@@ -38,8 +38,8 @@ pub use edge::{
 pub use error::{ConfigError, ConfigErrors};
 pub use found::Found;
 pub use guards::{Breaker, Health, LoadReports, ReportChoice, Retries, Timeouts, UpstreamAuth};
-pub use kinds::duration_of;
 pub use key_pair::KeyPair;
+pub use kinds::duration_of;
 pub use model::{
     Discovery, DnsName, Learned, Model, Policy, Queue, Scheme, Shard, Worker, WorkerHost,
     WorkerSource, WorkerTls, WorkerUrl,

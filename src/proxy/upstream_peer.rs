@@ -8,7 +8,7 @@ use super::route::OnRoute;
 use super::waiting;
 use crate::config::{self, Scheme};
 use crate::fleet::{ModelFleet, Worker, WorkerAddress};
-use crate::routing::{self, Attempted, Placed, Unroutable, Choice};
+use crate::routing::{self, Attempted, Choice, Placed, Unroutable};
 use crate::state::ServedModel;
 use pingora::Result;
 use pingora::upstreams::peer::HttpPeer;
