@@ -86,7 +86,7 @@ async fn http2_and_http1_are_offered_by_alpn() {
     let answer = post(to_tls(edge.traffic).await, CHAT, &chat("m", "hello")).await;
     assert_eq!(answer.status, 200);
     let proto =
-        engine.received().iter().map(|of| of.header("x-forwarded-proto").unwrap().to_owned());
+        engine.received().into_iter().map(|of| of.header("x-forwarded-proto").unwrap().to_owned());
     assert_eq!(proto.collect::<Vec<_>>(), ["https", "https"]);
 }
 
@@ -140,7 +140,7 @@ async fn a_workers_authority_that_changes_is_read_again() {
     );
     let two = fs::read_to_string(pem("two-ca.pem")).unwrap();
     let edge = Edge::start_beside("home", &[("ca.pem", &two)], &row).await;
-    edge.logs("unhealthy").await;
+    assert_eq!(get(edge.admin, "/readyz").await.status, 503, "nobody vouches for it");
     put(&edge, "one-ca.pem", "home/ca.pem");
     edge.all_healthy().await;
     assert_eq!(post(edge.traffic, CHAT, &chat("m", "hello")).await.status, 200);
@@ -157,7 +157,7 @@ fn what_is_no_key_pair_is_named_by_the_check() {
         (pem("one.key"), pem("one.key"), "must hold a certificate"),
         (pem("one.pem"), pem("one.pem"), "must hold a private key"),
         (pem("one.pem"), pem("two.key"), "cannot be used together"),
-        (Path::new("/dev/null").to_owned(), pem("one.key"), "must be a file"),
+        (Path::new("/dev/null").to_owned(), pem("one.key"), "it is no file"),
     ];
     for (cert, key, words) in cases {
         let tls = format!("tls: {{cert: \"{}\", key: \"{}\"}}", cert.display(), key.display());

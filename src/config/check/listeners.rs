@@ -2,7 +2,7 @@
 
 use super::url::listen_address;
 use crate::config::files::Files;
-use crate::config::kinds::{boolean, readable, secret};
+use crate::config::kinds::{boolean, path, secret};
 use crate::config::section::Section;
 use crate::config::{Address, Admin, KeyPair, Listener, ListenerTls};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -51,15 +51,13 @@ fn one(section: &mut Section<'_>, base: &Path, files: &Files) -> Listener {
 
 fn tls(section: &mut Section<'_>, base: &Path, files: &Files) -> Option<ListenerTls> {
     let mut inner = section.section("tls");
-    let cert = inner.required("cert", readable(base));
-    let key = inner.required("key", readable(base));
-    let (cert, key) = cert.zip(key)?;
-    let pem = |path: &Path| files.pem(path).map_err(|error| format!("{}: {error}", path.display()));
-    let pair = pem(&cert)
-        .and_then(|chain| Ok((chain, pem(&key)?)))
-        .and_then(|(chain, key)| KeyPair::from_pem(&chain, &key));
-    match pair {
-        Ok(pair) => Some(ListenerTls { cert, key, pair }),
+    let cert = inner.required("cert", path(base));
+    let key = inner.required("key", path(base));
+    // Both are read even if one cannot be, so that both are watched.
+    let chain = cert.as_deref().and_then(|cert| pem(&mut inner, "cert", files.pem(cert)));
+    let secret = key.as_deref().and_then(|key| pem(&mut inner, "key", files.pem(key)));
+    match KeyPair::from_pem(&chain?, &secret?) {
+        Ok(pair) => Some(ListenerTls { cert: cert?, key: key?, pair }),
         Err(problem) => {
             inner.scope.problem(&inner.path, "", &problem);
             None
@@ -67,11 +65,19 @@ fn tls(section: &mut Section<'_>, base: &Path, files: &Files) -> Option<Listener
     }
 }
 
+fn pem(
+    inner: &mut Section<'_>,
+    key: &'static str,
+    read: std::io::Result<Vec<u8>>,
+) -> Option<Vec<u8>> {
+    read.map_err(|error| inner.problem(key, &format!("must be a readable file: {error}"))).ok()
+}
+
 /// Its keys are asked for all the same, so that they are known keys.
 fn no_tls(section: &mut Section<'_>, base: &Path) -> Option<ListenerTls> {
     let mut inner = section.section("tls");
-    let _ = inner.optional("cert", None, readable(base));
-    let _ = inner.optional("key", None, readable(base));
+    let _ = inner.optional("cert", None, path(base));
+    let _ = inner.optional("key", None, path(base));
     None
 }
 

@@ -4,7 +4,7 @@ use super::learned::{self, Shards};
 use super::{auth, discovery, url};
 use crate::config::files::Files;
 use crate::config::key_pair;
-use crate::config::kinds::{choice, count, readable, tally, text};
+use crate::config::kinds::{choice, count, path, tally, text};
 use crate::config::section::{Item, Section};
 use crate::config::words::{ROLES, STATES};
 use crate::config::{
@@ -123,12 +123,14 @@ fn tls(from: &mut Section<'_>, url: Option<&WorkerUrl>, terms: &Terms<'_>) -> Wo
     let mut section = from.section("tls");
     let tls = WorkerTls {
         sni: section.optional("sni", None, text(253)),
-        ca: section.optional("ca", None, readable(terms.base)),
+        ca: section.optional("ca", None, path(terms.base)),
     };
-    if let Some(ca) = &tls.ca
-        && !terms.files.pem(ca).is_ok_and(|pem| key_pair::has_authority(&pem))
-    {
-        section.problem("ca", "must hold a certificate of an authority, as PEM");
+    match tls.ca.as_deref().map(|ca| terms.files.pem(ca)) {
+        Some(Ok(pem)) if !key_pair::has_authority(&pem) => {
+            section.problem("ca", "must hold a certificate of an authority, as PEM");
+        }
+        Some(Err(error)) => section.problem("ca", &format!("must be a readable file: {error}")),
+        Some(Ok(_)) | None => {}
     }
     let given = tls != WorkerTls::default();
     if given && url.is_some_and(|url| url.scheme == Scheme::Http) {
