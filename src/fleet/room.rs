@@ -25,13 +25,11 @@ impl ModelFleet {
 
     /// Is there somebody whose next answer, or next report, may make room?
     pub fn is_worth_waiting_for(&self) -> bool {
-        self.snapshot().workers().iter().any(|worker| worker.live.is_routable())
-            || self.has_full_worker()
-    }
-
-    /// Is somebody there who only has as many requests as `max_inflight` allows?
-    pub fn has_full_worker(&self) -> bool {
-        self.workers().iter().any(|worker| worker.lasting.is_full())
+        let fleet = self.snapshot();
+        fleet.workers().iter().filter(|row| row.can_prefill()).any(|row| {
+            let is_full = || self.worker(row.slot).is_some_and(|worker| worker.lasting.is_full());
+            row.live.is_routable() || is_full()
+        })
     }
 
     /// When reports may say that it is saturated no more.
