@@ -90,6 +90,7 @@ fn model(model: &Model) -> Value {
         "aliases": model.aliases,
         "policy": model.policy.as_str(),
         "shed_queue_limit": model.shed_queue_limit,
+        "warmup": time(model.warmup),
         "queue": model.queue.as_ref().map(queue),
         "load_reports": load_reports(&model.load_reports),
         "health": health(&model.health),

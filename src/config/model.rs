@@ -22,6 +22,8 @@ pub struct Model {
     pub affinity_headers: Vec<String>,
     /// 429 when every routable worker's fresh queue is at or above it.
     pub shed_queue_limit: Option<NonZeroU64>,
+    /// How long a new or returned worker's share grows; zero: it has all of it at once.
+    pub warmup: Duration,
     /// Requests wait here when nobody may take them; `None`: they are refused.
     pub queue: Option<Queue>,
     /// How workers are asked for their load.

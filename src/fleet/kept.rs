@@ -4,6 +4,7 @@
 
 use super::queue::Queue;
 use super::tokens::{BytesPerToken, MeanUncached};
+use super::warmth::WarmSince;
 use crate::config;
 use crate::metrics::Metrics;
 use std::num::NonZeroU32;
@@ -22,6 +23,8 @@ pub(super) struct Kept {
     pub(super) turn: Arc<AtomicU64>,
     /// `None`: the policy never was `learned`.
     pub(super) routes: Option<Arc<Routes>>,
+    /// When one of its workers last began to warm up.
+    pub(super) warm_since: Arc<WarmSince>,
     /// Those who wait for a worker.
     pub(super) queue: Arc<Queue>,
     /// Something a snapshot holds is not true any more.
@@ -39,6 +42,7 @@ impl Kept {
             mean_uncached: Arc::default(),
             turn: Arc::default(),
             routes: None,
+            warm_since: Arc::default(),
             queue: Arc::default(),
             changed: Arc::default(),
         }

@@ -12,6 +12,7 @@ use super::clock::Clock;
 use super::hysteresis::{Change, Hysteresis};
 use super::queue::Queue;
 use super::reading::Reading;
+use super::warmth::WarmSince;
 use super::worker::{Standing, WorkerAddress};
 use crate::config::{self, WorkerHost};
 use crate::metrics::{Outcome, ReportState, WorkerMetrics};
@@ -49,6 +50,8 @@ pub(super) struct Lasting {
     restarts: AtomicU64,
     /// Counts pools of connections that were left.
     pool: AtomicU64,
+    /// When it last began to warm up.
+    pub(super) warm_since: WarmSince,
     /// Nobody listened when somebody last tried.
     gone: AtomicBool,
     home: Home,
@@ -58,6 +61,8 @@ pub(super) struct Lasting {
 #[derive(Clone, Debug)]
 pub(super) struct Home {
     pub(super) index: PrefixIndex,
+    /// When a worker of the model last began to warm up.
+    pub(super) warm_since: Arc<WarmSince>,
     /// Those who wait for one of its workers.
     pub(super) queue: Arc<Queue>,
     /// Something the model's snapshot holds is not true any more.
@@ -81,6 +86,8 @@ struct State {
     draining: bool,
     max_inflight: Option<NonZeroU32>,
     in_flight: u32,
+    /// It warms up from when it may be routed to.
+    is_cold: bool,
     presence: Presence,
 }
 
@@ -118,6 +125,7 @@ impl Lasting {
             draining: config.draining,
             max_inflight: config.max_inflight,
             in_flight: 0,
+            is_cold: false,
             presence: Presence::Listed,
         };
         let worker = Arc::new(Self {
@@ -133,6 +141,7 @@ impl Lasting {
             addresses: ArcSwap::from_pointee(addresses),
             restarts: AtomicU64::new(0),
             pool: AtomicU64::new(0),
+            warm_since: WarmSince::default(),
             gone: AtomicBool::new(false),
             home,
         });
@@ -159,7 +168,7 @@ impl Lasting {
         if before.draining != config.draining {
             state.draining = config.draining;
         }
-        self.publish(&state, self.now());
+        self.publish(&mut state, self.now());
         true
     }
 
@@ -167,7 +176,7 @@ impl Lasting {
     pub(super) fn trust(&self) {
         let mut state = self.state.lock();
         state.health.trust();
-        self.publish(&state, self.now());
+        self.publish(&mut state, self.now());
     }
 
     /// The configuration in force leaves the worker out.
@@ -219,7 +228,7 @@ impl Lasting {
         }
         let ticket = state.breaker.take(now)?;
         state.in_flight += 1;
-        self.publish(&state, now);
+        self.publish(&mut state, now);
         drop(state);
         self.metrics.dispatched();
         Some(ticket)
@@ -233,12 +242,14 @@ impl Lasting {
             state.in_flight = state.in_flight.saturating_sub(1);
             let before = state.breaker.state(now);
             state.breaker.book(now, ticket, verdict);
-            self.publish(&state, now);
+            let after = state.breaker.state(now);
+            state.is_cold |= before != after && after == BreakerState::Closed;
+            self.publish(&mut state, now);
             let has_left = state.presence == Presence::Removed && state.in_flight == 0;
             if has_left {
                 state.presence = Presence::Left;
             }
-            (before, state.breaker.state(now), has_left)
+            (before, after, has_left)
         };
         match verdict {
             Verdict::Success | Verdict::Unavailable | Verdict::Answered => self.is_there(),
@@ -302,12 +313,12 @@ impl Lasting {
     pub(super) fn set_draining(&self, draining: bool) {
         let mut state = self.state.lock();
         state.draining = draining;
-        self.publish(&state, self.now());
+        self.publish(&mut state, self.now());
     }
 
     /// Recomputes whether it is routable: a breaker's cool-down ends without any event.
     pub(super) fn refresh(&self, now: Millis) {
-        self.publish(&self.state.lock(), now);
+        self.publish(&mut self.state.lock(), now);
     }
 
     /// Books a health probe.
@@ -318,7 +329,7 @@ impl Lasting {
             let before = state.breaker.state(now);
             state.breaker.probed(now, good);
             let change = state.health.probed(good);
-            self.publish(&state, now);
+            self.publish(&mut state, now);
             (change, before, state.breaker.state(now))
         };
         self.tell_breaker(before, after);
@@ -386,8 +397,16 @@ impl Lasting {
 
     /// The worker was away and may have restarted meanwhile: its cache is taken to be empty.
     pub(super) fn came_back(&self) {
+        self.grow_cold();
         self.home.index.forget(self.slot);
         self.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It holds nothing and has no queue: it warms up, once it may be routed to.
+    pub(super) fn grow_cold(&self) {
+        let mut state = self.state.lock();
+        state.is_cold = true;
+        self.publish(&mut state, self.now());
     }
 
     /// Blocks have another size from now on, so nothing the index holds of it can be found, and its
@@ -416,10 +435,14 @@ impl Lasting {
         state.health.is_well() && !state.draining && !self.addresses.load().is_empty()
     }
 
-    fn publish(&self, state: &State, now: Millis) {
+    fn publish(&self, state: &mut State, now: Millis) {
         let is_routable = self.may_take(state) && state.breaker.admits(now);
         self.live.set_routable(is_routable);
         if is_routable {
+            if std::mem::take(&mut state.is_cold) {
+                self.warm_since.begin(now);
+                self.home.warm_since.begin(now);
+            }
             self.home.queue.changed();
         }
     }

@@ -26,6 +26,7 @@ pub mod shortage;
 mod table;
 mod tokens;
 mod view;
+mod warmth;
 mod worker;
 
 pub use authorities::CaType;

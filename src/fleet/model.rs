@@ -7,6 +7,7 @@ use super::queue::Queue;
 use super::routes;
 use super::table::Table;
 use super::tokens::{BytesPerToken, MeanUncached};
+use super::warmth::WarmSince;
 use super::worker::Worker;
 use crate::config::{self, WorkerUrl};
 use crate::metrics::Metrics;
@@ -35,6 +36,8 @@ pub struct ModelFleet {
     pub bytes_per_token: Arc<BytesPerToken>,
     /// Uncached tokens per request.
     pub mean_uncached: Arc<MeanUncached>,
+    /// When one of its workers last began to warm up.
+    warm_since: Arc<WarmSince>,
     /// Those who wait for one of its workers.
     pub queue: Arc<Queue>,
     /// What was measured of its routes; `None`: the policy never was `learned`.
@@ -89,6 +92,7 @@ impl ModelFleet {
             bytes_per_token: kept.bytes_per_token,
             mean_uncached: kept.mean_uncached,
             turn: kept.turn,
+            warm_since: kept.warm_since,
             queue: kept.queue,
             changed: kept.changed,
         });
@@ -108,6 +112,7 @@ impl ModelFleet {
             mean_uncached: Arc::clone(&self.mean_uncached),
             turn: Arc::clone(&self.turn),
             routes: self.routes.clone(),
+            warm_since: Arc::clone(&self.warm_since),
             queue: Arc::clone(&self.queue),
             changed: Arc::clone(&self.changed),
         };
@@ -132,6 +137,10 @@ impl ModelFleet {
     /// The configuration in force is another one now.
     pub(super) fn supersede(&self) {
         self.is_superseded.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn last_warm_since(&self) -> &WarmSince {
+        &self.warm_since
     }
 
     /// Wakes whoever publishes; shared by all fleets of the model.
@@ -199,11 +208,15 @@ impl Plan<'_> {
         let metrics = self.metrics.workers.worker(&self.config.name, config.id.as_str());
         let home = Home {
             index: kept.index.clone(),
+            warm_since: Arc::clone(&kept.warm_since),
             queue: Arc::clone(&kept.queue),
             changed: Arc::clone(&kept.changed),
             clock: self.clock.clone(),
         };
         let lasting = Lasting::new(config, self.config, slot, metrics, home);
+        if self.before.is_some_and(|before| !before.workers().is_empty()) {
+            lasting.grow_cold();
+        }
         Some(Worker::new(config.clone(), lasting))
     }
 }

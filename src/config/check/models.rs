@@ -67,7 +67,6 @@ impl Names {
 }
 
 fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model {
-    from.refuse("warmup", "is not available in this version; leave it out");
     let name = from.required("name", text(MOST_NAME)).unwrap_or_default();
     if let Some(problem) = names.take(&name, &format!("{}.name", from.path))
         && !name.is_empty()
@@ -91,6 +90,10 @@ fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model
     let (workers, discovery) = workers::workers(&mut from, &terms);
     let shed_queue_limit = from.optional("shed_queue_limit", None, tally);
     let queue = queue(&mut from);
+    let warmup = from.read("warmup", Duration::ZERO, duration(Duration::ZERO..=LONGEST_WAIT));
+    if !warmup.is_zero() && matches!(chosen.policy, Policy::Learned(_)) {
+        from.problem("warmup", "does nothing under the policy learned, which explores");
+    }
     let is_bounded = shed_queue_limit.is_some()
         || discovery.is_some()
         || workers.iter().any(|worker| worker.max_inflight.is_some());
@@ -108,6 +111,7 @@ fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model
         aliases,
         affinity_headers: chosen.affinity_headers,
         shed_queue_limit,
+        warmup,
         queue,
         load_reports: guards::load_reports(from.section("load_reports"), &common.load_reports),
         health: guards::health(from.section("health"), &common.health),

@@ -47,6 +47,7 @@ pub(super) fn model(name: &str, workers: Vec<Worker>) -> Model {
     let long = Duration::from_secs(60);
     Model {
         queue: None,
+        warmup: Duration::ZERO,
         name: name.to_owned(),
         aliases: Vec::new(),
         policy: Policy::CacheAware(Rules::default()),
