@@ -4,11 +4,15 @@
 
 mod support;
 
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::sync::Arc;
 use support::client::{Answer, Connection, chat, post, request};
 use support::edge::Edge;
 use support::engine::{Engine, Reply, Step, engines};
 use support::until;
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -178,6 +182,30 @@ async fn a_client_that_leaves_waits_no_more() {
         !engine.received().iter().any(|of| String::from_utf8_lossy(&of.body).contains("leaving"))
     );
     assert_eq!(edge.workers().await[0]["in_flight"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_http2_stream_that_is_reset_waits_no_more() {
+    let engine = Engine::start().await;
+    let _finish = on_demand(&engine);
+    let queue = "queue: {max_requests: 9, max_wait: 60s}";
+    let edge = Edge::start_h2c(&one_each(queue, &[engine.url()])).await;
+    let _first = sends(&edge, 1, "first").await;
+    has(&engine, 1).await;
+    let stream = TcpStream::connect(edge.traffic).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let ask = http::Request::post(format!("http://{}{CHAT}", edge.traffic));
+    let ask = ask.body(Full::new(Bytes::from(chat("m", "leaving")))).unwrap();
+    let answer = tokio::spawn(sender.send_request(ask));
+    wait(&edge, 1.0).await;
+    answer.abort();
+    wait(&edge, 0.0).await;
+    let page = edge.booked(1).await;
+    assert_eq!(page.sum("tidegate_requests_total", &["outcome=\"cancelled\""]), 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

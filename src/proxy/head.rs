@@ -1,13 +1,12 @@
 //! What is checked of a request's head before anything is done for it.
 
 use super::reply::Refusal;
-use http::Method;
 use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use pingora_proxy::Session;
 
 /// Refuses heads that are too large or whose framing two parties could read in two ways.
 pub(super) fn check(session: &Session, max_header_bytes: u64) -> Result<(), Refusal> {
-    if session.req_header().method == Method::CONNECT {
+    if session.req_header().method == http::Method::CONNECT {
         return Err(Refusal::BadRequest("CONNECT: this is no forward proxy"));
     }
     if session.is_http2() {

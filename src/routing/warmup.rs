@@ -6,6 +6,8 @@
 //! who holds a part of the prompt, and nobody is if nobody else can take the request.
 //!
 //! At the start of the edge nobody warms up: all workers are new then, and each other's measure.
+//! Deliberately absent from `explain`, which tells a decision as if everybody were warm: who is left
+//! out is drawn anew for each request.
 
 use crate::fleet::ModelFleet;
 use smallvec::SmallVec;
