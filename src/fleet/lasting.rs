@@ -7,6 +7,8 @@
 //! finishes what it has and is still there if it is put back meanwhile. With its last request it has
 //! *left*: the index has forgotten it and it has no metrics.
 
+mod addresses;
+
 use super::breaker::{Breaker, BreakerState, Ticket, Verdict};
 use super::clock::Clock;
 use super::hysteresis::{Change, Hysteresis};
@@ -214,11 +216,6 @@ impl Lasting {
         self.metrics.retire();
     }
 
-    /// Where to connect; `None` while its name was never resolved.
-    pub(super) fn address(&self) -> Option<WorkerAddress> {
-        self.addresses.load().first().cloned()
-    }
-
     /// Counts a request in, if the worker may still be routed to; half-open, this takes the probe.
     pub(super) fn take(&self) -> Option<Ticket> {
         let now = self.now();
@@ -334,36 +331,6 @@ impl Lasting {
         };
         self.tell_breaker(before, after);
         change
-    }
-
-    /// Replaces the addresses its name stands for; true if the one in use is gone, so that another
-    /// process answers from now on. The address in use stays first while it is among them.
-    pub(super) fn resolved(&self, mut addresses: Vec<WorkerAddress>) -> bool {
-        let used = self.address();
-        if let Some(at) =
-            used.as_ref().and_then(|used| addresses.iter().position(|known| known == used))
-        {
-            addresses[..=at].rotate_right(1);
-        }
-        let moved = used.is_some() && used.as_ref() != addresses.first();
-        let first = used.is_none();
-        self.addresses.store(Arc::new(addresses));
-        self.refresh(self.now());
-        if moved || first {
-            self.readdressed.notify_one();
-        }
-        moved
-    }
-
-    /// Tries the next address of its name from now on.
-    pub(super) fn next_address(&self) {
-        let addresses = self.addresses.load();
-        if addresses.len() < 2 {
-            return;
-        }
-        let mut addresses = Vec::clone(&addresses);
-        addresses.rotate_left(1);
-        self.addresses.store(Arc::new(addresses));
     }
 
     pub(super) fn pool(&self) -> u64 {
