@@ -76,6 +76,7 @@ fn text(response: &Response<Vec<u8>>) -> String {
 
 fn record(request_id: &str) -> Arc<Record> {
     Arc::new(Record {
+        queued_ms: None,
         time: 1.5,
         request_id: request_id.to_owned(),
         client: "127.0.0.1".to_owned(),

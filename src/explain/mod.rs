@@ -81,6 +81,9 @@ pub struct Explanation {
     pub winner: Option<Winner>,
     /// Code of the error the client would get; null: somebody takes it.
     pub refusal: Option<String>,
+    /// Where the request waits if nobody may take it; null: it is refused then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueView>,
     /// Under the policy `learned`: the routes, best prior first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<RouteView>,
@@ -88,6 +91,17 @@ pub struct Explanation {
     pub what_if: Vec<WhatIf>,
     /// Every worker of the model as the decision saw it, by id.
     pub workers: Vec<WorkerView>,
+}
+
+/// A model's queue at the edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueView {
+    /// Requests that wait now; a new one is behind them.
+    pub waiting: usize,
+    /// Most that may.
+    pub max_requests: u32,
+    /// How long each may, milliseconds.
+    pub max_wait_ms: u64,
 }
 
 /// A setting and its value; null: unset.
@@ -195,6 +209,7 @@ impl Explanation {
             input_tokens: case.request.prompt.map(|prompt| prompt.input_tokens),
             blocks: case.blocks,
             winner: decision.map(|decision| winner(case.fleet, decision, &rungs)),
+            queue: None,
             refusal: choice.as_ref().err().map(|why| why.code().to_owned()),
             routes,
             what_if: what_if(case),
@@ -203,6 +218,13 @@ impl Explanation {
             rungs,
             workers,
         }
+    }
+}
+
+impl Explanation {
+    /// The same where every worker's queue is at `shed_queue_limit`: nobody is asked.
+    pub fn saturated(self) -> Self {
+        Self { winner: None, refusal: Some("fleet_saturated".to_owned()), ..self }
     }
 }
 

@@ -118,7 +118,20 @@ impl Explanation {
         out.push('\n');
         let Some(winner) = &self.winner else {
             let code = self.refusal.as_deref().unwrap_or("no_routable_worker");
-            let status = if code == "invalid_route" { 400 } else { 503 };
+            if let Some(queue) =
+                self.queue.filter(|queue| queue.waiting < queue.max_requests as usize)
+            {
+                let (waiting, most) = (queue.waiting, queue.max_wait_ms);
+                line(
+                    out,
+                    format_args!("=> waits behind {waiting} others, {most} ms at most; then"),
+                );
+            }
+            let status = match code {
+                "invalid_route" => 400,
+                "fleet_saturated" => 429,
+                _ => 503,
+            };
             return line(out, format_args!("=> nowhere: {status} {code}"));
         };
         let cache = winner

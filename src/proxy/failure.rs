@@ -3,6 +3,7 @@
 use super::attempt::Attempt;
 use super::context::RequestContext;
 use super::reply::Refusal;
+use crate::fleet::shortage;
 use crate::metrics::{Outcome, RetryCause};
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
@@ -24,6 +25,9 @@ pub(super) fn refusing(ctx: &mut RequestContext, refusal: Refusal) -> Box<Error>
 
 /// No connection to the worker: nothing was sent, so another one may be asked.
 pub(super) fn to_connect(mut error: Box<Error>, ctx: &mut RequestContext) -> Box<Error> {
+    if shortage::is_ours(error.root_cause()) {
+        return unable_to_connect(error, ctx);
+    }
     if let Some(attempt) = ctx.attempt.take() {
         ctx.excluded.push(attempt.slot());
         if error.etype() == &ErrorType::ConnectRefused {
@@ -38,6 +42,18 @@ pub(super) fn to_connect(mut error: Box<Error>, ctx: &mut RequestContext) -> Box
         ctx.refusal = Some(Refusal::WorkerUnreachable);
     }
     error.set_retry(retry);
+    error
+}
+
+/// This machine has no descriptor or port left: no other worker would be reached either, and none is
+/// at fault.
+fn unable_to_connect(mut error: Box<Error>, ctx: &mut RequestContext) -> Box<Error> {
+    if let Some(attempt) = ctx.attempt.take() {
+        attempt.not_taken(Outcome::EdgeError);
+    }
+    log::warn!("request {}: no connection can be made: {error}", ctx.request_id);
+    ctx.refusal = Some(Refusal::Internal);
+    error.set_retry(false);
     error
 }
 
@@ -194,6 +210,11 @@ async fn hear_out(session: &mut Session) {
     let _ = tokio::time::timeout(LINGER, rest).await;
 }
 
+/// Not sooner than `wait`.
+fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(0 < wait.subsec_nanos())
+}
+
 /// Sends a JSON body of the edge.
 pub(super) async fn respond_json(
     session: &mut Session,
@@ -206,7 +227,7 @@ pub(super) async fn respond_json(
     head.insert_header(CONTENT_LENGTH, body.len())?;
     head.insert_header("x-request-id", ctx.request_id.as_str())?;
     if let Some(wait) = ctx.refusal.as_ref().and_then(Refusal::retry_after) {
-        head.insert_header(RETRY_AFTER, wait.as_secs())?;
+        head.insert_header(RETRY_AFTER, whole_seconds(wait))?;
     }
     ctx.answer.status = status.as_u16();
     session.set_ignore_info_resp(false);

@@ -8,6 +8,9 @@ use pingora_proxy::Session;
 
 /// Refuses heads that are too large or whose framing two parties could read in two ways.
 pub(super) fn check(session: &Session, max_header_bytes: u64) -> Result<(), Refusal> {
+    if session.req_header().method == http::Method::CONNECT {
+        return Err(Refusal::BadRequest("CONNECT: this is no forward proxy"));
+    }
     if session.is_http2() {
         // The h2 library enforces its own list limit and has no ambiguous framing.
         return check_size(head_size(session), max_header_bytes);

@@ -47,13 +47,13 @@ fn refused(refusal: &Refusal) -> Outcome {
         | Refusal::BodyTooLarge(_)
         | Refusal::HeadersTooLarge(_)
         | Refusal::InvalidRoute(_) => Outcome::ClientError,
-        Refusal::FleetSaturated => Outcome::Shed,
+        Refusal::FleetSaturated(_) | Refusal::QueueTimeout(_) => Outcome::Shed,
         Refusal::WorkerUnreachable => Outcome::Unreachable,
         Refusal::WorkerClosed => Outcome::WorkerError,
         Refusal::FirstByteTimeout | Refusal::StreamIdleTimeout => Outcome::Timeout,
-        Refusal::NoRoutableWorker
-        | Refusal::NoRoute(_)
-        | Refusal::QueueTimeout
+        Refusal::NoRoutableWorker(_)
+        | Refusal::NoRoute { .. }
+        | Refusal::NoRoomForBody
         | Refusal::Internal => Outcome::EdgeError,
     }
 }
@@ -142,6 +142,7 @@ fn record(session: &Session, ctx: &RequestContext, outcome: Outcome, usage: &Usa
         completion_tokens: ctx.answer.usage.as_ref().and_then(UsageReader::completion_tokens),
         ttft_ms: ctx.answer.first_content.map(millis),
         total_ms: millis(ctx.started.elapsed()),
+        queued_ms: ctx.queued.map(millis),
         attempts: ctx.attempts,
         route: route.map(RouteSelected::from),
         rungs: routed.map(|(fleet, decision)| Rungs::new(fleet, decision)),

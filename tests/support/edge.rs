@@ -3,6 +3,7 @@
 
 use super::client::{Answer, exchange, get, request};
 use super::metrics::Page;
+use super::relay::pem;
 use super::until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -89,6 +90,36 @@ impl Edge {
         .await;
         edge.ready().await;
         edge
+    }
+
+    /// With listeners of its own: a YAML list that has the traffic address, written once the files it
+    /// names are in the directory.
+    pub async fn start_listening(
+        body: &str,
+        listeners: impl Fn(&Path, SocketAddr) -> String,
+    ) -> Self {
+        let edge = Self::alive(|directory, traffic, admin| {
+            let one = format!("[{{address: \"{traffic}\"}}]");
+            let yaml = yaml(directory, traffic, admin, body);
+            let yaml = yaml.replacen(&one, &listeners(directory, traffic), 1);
+            std::fs::write(directory.join(FILE), yaml).unwrap();
+            let mut command = command();
+            command.arg("-c").arg(directory.join(FILE));
+            command
+        })
+        .await;
+        edge.ready().await;
+        edge
+    }
+
+    /// With a TLS listener, whose `edge.pem` and `edge.key` in its directory are the pair `one`.
+    pub async fn start_tls(body: &str) -> Self {
+        Self::start_listening(body, |directory, traffic| {
+            std::fs::copy(pem("one.pem"), directory.join("edge.pem")).unwrap();
+            std::fs::copy(pem("one.key"), directory.join("edge.key")).unwrap();
+            format!("[{{address: \"{traffic}\", tls: {{cert: edge.pem, key: edge.key}}}}]")
+        })
+        .await
     }
 
     /// In the background, with these keys at the top of the file: who started it has ended well.

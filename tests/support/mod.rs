@@ -14,6 +14,7 @@ pub mod client;
 pub mod edge;
 pub mod engine;
 pub mod metrics;
+pub mod relay;
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ mod server;
 mod url;
 mod workers;
 
-use super::files::WorkerFiles;
+use super::files::Files;
 use super::kinds::path;
 use super::node::Node;
 use super::scope::Scope;
@@ -26,7 +26,7 @@ pub(super) fn config(
     root: &Node,
     base: &Path,
     overrides: &Overrides,
-    files: &WorkerFiles,
+    files: &Files,
 ) -> (Result<Config, ConfigErrors>, Vec<String>) {
     let scope = Scope::new(overrides);
     let given = Given { base, overrides, files };
@@ -42,7 +42,7 @@ pub(super) fn config(
 struct Given<'a> {
     base: &'a Path,
     overrides: &'a Overrides,
-    files: &'a WorkerFiles,
+    files: &'a Files,
 }
 
 fn build<'a>(root: &'a Node, given: &Given<'_>, scope: &'a Scope<'a>) -> Config {
@@ -52,7 +52,7 @@ fn build<'a>(root: &'a Node, given: &Given<'_>, scope: &'a Scope<'a>) -> Config 
         top.problem("tidegate", "is missing: it holds at least `models`");
     }
     let mut own = top.section("tidegate");
-    let listeners = listeners::traffic(&mut own, given.base);
+    let listeners = listeners::traffic(&mut own, given.base, given.files);
     let admin = listeners::admin(&mut own, &listeners);
     let common = models::Common {
         load_reports: guards::load_reports(
