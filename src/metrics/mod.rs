@@ -9,6 +9,8 @@ mod outcome;
 mod process;
 mod requests;
 mod routes;
+mod spread;
+mod totals;
 mod workers;
 
 pub use decisions::{DecisionFamilies, DecisionMetrics};
@@ -16,6 +18,8 @@ pub use outcome::Outcome;
 pub use process::ProcessMetrics;
 pub use requests::{OTHER, RequestFamilies, RequestMetrics, RetryCause};
 pub use routes::{RouteFamilies, RouteMetrics, RoutesView};
+pub use spread::{Counts, Spread};
+pub use totals::Totals;
 pub use workers::{PollResult, ReportState, WorkerFamilies, WorkerMetrics, WorkerView};
 
 use prometheus::{Registry, TextEncoder};
