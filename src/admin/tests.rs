@@ -282,7 +282,7 @@ fn an_explanation_names_the_owner_and_books_nothing() {
     let winner = told.winner.unwrap();
     assert_eq!((winner.worker.as_str(), winner.reason.as_str()), ("w1", "cache_candidate"));
     assert_eq!(told.candidates[0].verdict, "chosen");
-    assert_eq!(told.what_if.len(), 2);
+    assert_eq!(told.what_if.len(), 4);
     assert!(state.journal.latest(1).is_empty());
     let after = (text(&get(&state, "/metrics")), state.running().fleets.models()[0].next_turn());
     assert_eq!(before, after);

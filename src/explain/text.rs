@@ -165,12 +165,13 @@ impl Explanation {
         let (Some(worker), Some(reason)) = (&other.worker, &other.reason) else {
             return "nowhere".to_owned();
         };
-        let same = self
-            .winner
-            .as_ref()
-            .is_some_and(|winner| winner.worker == *worker && winner.reason == *reason);
-        if same {
-            return "the same".to_owned();
+        if self.is_winner(worker) {
+            let same_reason = self.winner.as_ref().is_some_and(|winner| winner.reason == *reason);
+            return if same_reason {
+                "the same".to_owned()
+            } else {
+                format!("the same worker, {reason}")
+            };
         }
         let uncached = other.uncached_tokens.unwrap_or(0);
         let now = self.winner.as_ref().map_or(0, |winner| winner.uncached_tokens);
@@ -181,12 +182,12 @@ impl Explanation {
         };
         let at = self.workers.iter().find(|known| known.worker == *worker);
         let ahead = at.map_or(0, |worker| worker.line_tokens);
-        let waiting = at
-            .and_then(|worker| worker.queue)
-            .map_or_else(String::new, |queue| format!(", {} waiting", grouped(queue)));
+        let queue = at.and_then(|worker| worker.queue);
+        let waiting =
+            queue.map_or_else(String::new, |queue| format!(", {} waiting", grouped(queue)));
         let to_compute = counted(uncached, "token");
         format!(
-            "{worker}  {reason}, {to_compute} to compute{difference}; {} ahead there{waiting}",
+            "{worker}  {reason}, {to_compute} to compute{difference} behind {}{waiting}",
             grouped(ahead)
         )
     }
