@@ -47,15 +47,10 @@ function askForToken() {
   form.hidden = false;
   setText(byId("token-fault"), wrong ? "That is not the token of this listener." : "");
   byId("token").focus();
-  waiting = resolvers();
-}
-
-function resolvers() {
-  const made = {};
-  made.promise = new Promise((resolve) => {
-    made.resolve = resolve;
+  waiting = {};
+  waiting.promise = new Promise((resolve) => {
+    waiting.resolve = resolve;
   });
-  return made;
 }
 
 form.addEventListener("submit", (event) => {

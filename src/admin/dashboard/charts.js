@@ -46,7 +46,13 @@ export class Chart {
     this.box = el(
       "figure",
       { class: "card chart", id: form.id },
-      el("figcaption", {}, el("strong", {}, form.title), " ", el("span", { class: "note" }, form.note)),
+      el(
+        "figcaption",
+        {},
+        el("strong", {}, form.title),
+        " ",
+        el("span", { class: "note" }, form.note),
+      ),
       this.plot,
       this.legend,
     );
@@ -58,19 +64,33 @@ export class Chart {
     const width = Math.max(200, this.plot.clientWidth || this.box.clientWidth || 300);
     this.plot.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     const lists = this.form.values(samples);
-    const series = this.form.series.filter((one, place) => !one.optional || lists[place].some((v) => v));
+    const series = this.form.series.filter(
+      (one, place) => !one.optional || lists[place].some((v) => v),
+    );
     const values = series.map((one) => lists[this.form.series.indexOf(one)]);
     const tops = this.form.stacked ? stack(values, samples.length) : values;
     const scale = this.scale(tops.flat().filter((value) => value !== null));
-    const x = (time) => EDGE.left + ((time - from) / (to - from)) * (width - EDGE.left - EDGE.right);
-    const y = (value) => HEIGHT - EDGE.bottom - scale.place(value) * (HEIGHT - EDGE.top - EDGE.bottom);
+    const x = (time) =>
+      EDGE.left + ((time - from) / (to - from)) * (width - EDGE.left - EDGE.right);
+    const y = (value) =>
+      HEIGHT - EDGE.bottom - scale.place(value) * (HEIGHT - EDGE.top - EDGE.bottom);
     const xs = samples.map((sample) => x(sample.time));
     this.plot.replaceChildren(
       ...shade(samples, xs),
       ...this.grid(scale, y, width),
       ...times(x, from, to),
       ...(this.form.stacked ? areas(series, tops, xs, y) : lines(series, values, xs, y)),
-      ...(seen ? [svg("line", { class: "cursor", x1: xs[at], x2: xs[at], y1: EDGE.top, y2: HEIGHT - EDGE.bottom })] : []),
+      ...(seen
+        ? [
+            svg("line", {
+              class: "cursor",
+              x1: xs[at],
+              x2: xs[at],
+              y1: EDGE.top,
+              y2: HEIGHT - EDGE.bottom,
+            }),
+          ]
+        : []),
     );
     this.plot.setAttribute("aria-label", this.words(series, values, at));
     this.explain(series, values, at);
@@ -80,15 +100,28 @@ export class Chart {
     const most = values.length === 0 ? 1 : Math.max(...values);
     if (this.form.scale === "share") return { place: (v) => v, ticks: [0, 0.5, 1] };
     if (this.form.scale === "log") {
-      return logarithmic(values.length === 0 ? 10 : Math.min(...values), values.length === 0 ? 1000 : most);
+      return logarithmic(
+        values.length === 0 ? 10 : Math.min(...values),
+        values.length === 0 ? 1000 : most,
+      );
     }
     return linear(Math.max(most, this.form.least ?? 1));
   }
 
   grid(scale, y, width) {
     return scale.ticks.flatMap((tick) => [
-      svg("line", { class: "grid", x1: EDGE.left, x2: width - EDGE.right, y1: y(tick), y2: y(tick) }),
-      svg("text", { class: "tick", x: EDGE.left - 6, y: y(tick) + 4, "text-anchor": "end" }, this.form.show(tick)),
+      svg("line", {
+        class: "grid",
+        x1: EDGE.left,
+        x2: width - EDGE.right,
+        y1: y(tick),
+        y2: y(tick),
+      }),
+      svg(
+        "text",
+        { class: "tick", x: EDGE.left - 6, y: y(tick) + 4, "text-anchor": "end" },
+        this.form.show(tick),
+      ),
     ]);
   }
 
@@ -114,14 +147,17 @@ export class Chart {
         }),
       );
     }
-    series.forEach((one, place) => setText(this.shown.get(one.name), this.value(values[place][at])));
+    series.forEach((one, place) =>
+      setText(this.shown.get(one.name), this.value(values[place][at])),
+    );
   }
 
   // The sample that is nearest to a pointer.
   nearest(event, view) {
     const box = this.plot.getBoundingClientRect();
     const width = box.width - EDGE.left - EDGE.right;
-    const time = view.from + ((event.clientX - box.left - EDGE.left) / width) * (view.to - view.from);
+    const time =
+      view.from + ((event.clientX - box.left - EDGE.left) / width) * (view.to - view.from);
     const far = view.samples.map((sample) => Math.abs(sample.time - time));
     return far.indexOf(Math.min(...far));
   }
@@ -141,7 +177,15 @@ const shade = (samples, xs) => {
     const ends = from !== null && (!sample.saturated || at === samples.length - 1);
     if (!ends) return;
     const to = sample.saturated ? xs[at] : xs[at - 1];
-    out.push(svg("rect", { class: "saturated", x: from, width: Math.max(0, to - from), y: EDGE.top, height: HEIGHT - EDGE.top - EDGE.bottom }));
+    out.push(
+      svg("rect", {
+        class: "saturated",
+        x: from,
+        width: Math.max(0, to - from),
+        y: EDGE.top,
+        height: HEIGHT - EDGE.top - EDGE.bottom,
+      }),
+    );
     from = null;
   });
   return out;
@@ -159,7 +203,13 @@ const times = (x, from, to) => {
   for (let ago = 0; ago <= minutes; ago += step) {
     const text = ago === 0 ? "now" : ago % 1 ? `−${ago * 60} s` : `−${ago} min`;
     const anchor = ago === 0 ? "end" : ago === minutes ? "start" : "middle";
-    out.push(svg("text", { class: "tick", x: x(to - ago * 60_000), y: HEIGHT - 5, "text-anchor": anchor }, text));
+    out.push(
+      svg(
+        "text",
+        { class: "tick", x: x(to - ago * 60_000), y: HEIGHT - 5, "text-anchor": anchor },
+        text,
+      ),
+    );
   }
   return out;
 };

@@ -16,8 +16,14 @@ export const show = (overview) => {
       "dl",
       { class: "facts" },
       fact("Generation in force", String(config.generation)),
-      fact(config.generation === 1 ? "Since the start" : "Last reload applied", day(config.applied)),
-      fact("Last change", config.last_error ? `rejected ${day(config.last_error.time)}` : "no rejected one"),
+      fact(
+        config.generation === 1 ? "Since the start" : "Last reload applied",
+        day(config.applied),
+      ),
+      fact(
+        "Last change",
+        config.last_error ? `rejected ${day(config.last_error.time)}` : "no rejected one",
+      ),
     ),
     ...problems("Why the last reload was rejected", config.last_error?.errors ?? [], "bad"),
     ...waiting(config.needs_upgrade),
@@ -44,12 +50,26 @@ const problems = (title, list, kind) =>
             "table",
             { class: kind },
             el("caption", {}, title),
-            el("thead", {}, el("tr", {}, ["Where", "Value", "Why"].map((name) => el("th", { scope: "col" }, name)))),
+            el(
+              "thead",
+              {},
+              el(
+                "tr",
+                {},
+                ["Where", "Value", "Why"].map((name) => el("th", { scope: "col" }, name)),
+              ),
+            ),
             el(
               "tbody",
               {},
               list.map(({ path, value, message }) =>
-                el("tr", {}, el("th", { scope: "row" }, el("code", {}, path)), el("td", {}, el("code", {}, value)), el("td", {}, message)),
+                el(
+                  "tr",
+                  {},
+                  el("th", { scope: "row" }, el("code", {}, path)),
+                  el("td", {}, el("code", {}, value)),
+                  el("td", {}, message),
+                ),
               ),
             ),
           ),
@@ -61,5 +81,9 @@ const waiting = (keys) =>
     ? []
     : [
         el("h3", {}, "Changed in the file, read at boot only: needs an upgrade"),
-        el("ul", {}, keys.map((key) => el("li", {}, el("code", {}, key)))),
+        el(
+          "ul",
+          {},
+          keys.map((key) => el("li", {}, el("code", {}, key))),
+        ),
       ];

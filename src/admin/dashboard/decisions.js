@@ -1,6 +1,18 @@
 // The latest requests, each with its reason; a click tells its story.
 
-import { REASONS, byId, clock, el, keyed, millis, number, percent, reasonClass, setText, swatch } from "./dom.js";
+import {
+  REASONS,
+  byId,
+  clock,
+  el,
+  keyed,
+  millis,
+  number,
+  percent,
+  reasonClass,
+  setText,
+  swatch,
+} from "./dom.js";
 import { tellRecord } from "./story.js";
 
 // Rows kept, as many as the edge remembers.
@@ -9,11 +21,13 @@ const SHOWN = 100;
 
 let known = [];
 let models = [];
+let chosen = "";
 let isOfOneModel = true;
 
 export const start = () => {
   byId("reason-filter").append(...Object.keys(REASONS).map((reason) => el("option", {}, reason)));
-  for (const id of ["reason-filter", "decision-filter", "decision-hold"]) byId(id).addEventListener("input", draw);
+  for (const id of ["reason-filter", "decision-filter", "decision-hold"])
+    byId(id).addEventListener("input", draw);
 };
 
 const keyOf = (record) => `${record.time} ${record.request_id}`;
@@ -31,12 +45,11 @@ export const of = (overview, model) => {
   chosen = model;
 };
 
-let chosen = "";
-
 const draw = () => {
   const reason = byId("reason-filter").value;
   const wanted = byId("decision-filter").value.trim().toLowerCase();
-  const words = (r) => `${r.worker ?? ""} ${r.request_id} ${r.outcome} ${r.error ?? ""} ${r.model} ${r.path} ${r.status} ${r.client}`.toLowerCase();
+  const words = (r) =>
+    `${r.worker ?? ""} ${r.request_id} ${r.outcome} ${r.error ?? ""} ${r.model} ${r.path} ${r.status} ${r.client}`.toLowerCase();
   const found = known
     .filter((record) => chosen === "" || record.model === chosen)
     .filter((record) => reason === "" || record.decision === reason)
@@ -54,7 +67,11 @@ const row = (record) => {
   const tokens = reported ?? estimated;
   const held = cached ?? matched;
   const share = tokens && held !== null ? held / tokens : null;
-  const tell = () => tellRecord(record, models.find((model) => model.name === record.model));
+  const tell = () =>
+    tellRecord(
+      record,
+      models.find((model) => model.name === record.model),
+    );
   const node = el(
     "tr",
     { class: record.outcome === "ok" ? "" : "bad", onclick: tell },
@@ -63,11 +80,19 @@ const row = (record) => {
     el("td", {}, record.worker ?? "–"),
     el("td", {}, record.model),
     el("td", { class: "number" }, number(tokens)),
-    el("td", { class: "bar", title: cached === null ? "as the index believes" : "as the answer says" }, percent(share)),
+    el(
+      "td",
+      { class: "bar", title: cached === null ? "as the index believes" : "as the answer says" },
+      percent(share),
+    ),
     el("td", { class: "number" }, millis(record.ttft_ms)),
     el("td", { class: "number" }, millis(record.total_ms)),
     el("td", {}, outcomeOf(record)),
-    el("td", {}, el("button", { type: "button", "aria-label": `Story of ${record.request_id}` }, "Story")),
+    el(
+      "td",
+      {},
+      el("button", { type: "button", "aria-label": `Story of ${record.request_id}` }, "Story"),
+    ),
   );
   node.cells[5].style.setProperty("--share", `${Math.round(100 * Math.min(1, share ?? 0))}%`);
   return node;

@@ -54,7 +54,8 @@ export const number = (value) => (value === null || value === undefined ? "–" 
 
 export const rate = (value) => digits(value, value < 10 ? 1 : 0);
 
-export const percent = (share) => (share === null ? "–" : `${digits(100 * share, share < 0.1 ? 1 : 0)} %`);
+export const percent = (share) =>
+  share === null ? "–" : `${digits(100 * share, share < 0.1 ? 1 : 0)} %`;
 
 export const millis = (value) => {
   if (value === null || value === undefined) return "–";

@@ -20,17 +20,23 @@ let samples = [];
 let latest = null;
 let routesAt = 0;
 
-const query = (values) => new URLSearchParams(Object.entries(values).filter(([, value]) => value !== "")).toString();
+const query = (values) =>
+  new URLSearchParams(Object.entries(values).filter(([, value]) => value !== "")).toString();
 
 const look = async () => {
   const asked = model;
   const since = samples.length === 0 ? "" : samples[samples.length - 1].time;
-  const [now, log] = await Promise.all([get(`/v1/overview?${query({ model, since })}`), get(`/v1/decisions?limit=${LATEST}`)]);
+  const [now, log] = await Promise.all([
+    get(`/v1/overview?${query({ model, since })}`),
+    get(`/v1/decisions?limit=${LATEST}`),
+  ]);
   // Another model was chosen meanwhile.
   if (asked !== model) return;
   latest = now;
   const last = samples.length === 0 ? 0 : samples[samples.length - 1].time;
-  samples = [...samples, ...now.samples.filter((sample) => last < sample.time)].slice(-MOST_SAMPLES);
+  samples = [...samples, ...now.samples.filter((sample) => last < sample.time)].slice(
+    -MOST_SAMPLES,
+  );
   if (model !== "" && !now.models.some((of) => of.name === model)) return choose("");
   selector(now.models);
   overview.show(now, samples, model, choose);
@@ -42,7 +48,9 @@ const look = async () => {
 };
 
 const routes = async (models) => {
-  const isLearned = models.some((of) => of.policy === "learned" && (model === "" || of.name === model));
+  const isLearned = models.some(
+    (of) => of.policy === "learned" && (model === "" || of.name === model),
+  );
   if (!isLearned) return routing.show({ models: [] });
   if (Date.now() - routesAt < ROUTES_EVERY_MS - 100) return;
   routesAt = Date.now();
@@ -55,7 +63,8 @@ const selector = (models) => {
   const key = names.join("\n");
   if (select.dataset.key !== key) {
     select.dataset.key = key;
-    const every = names.length === 1 ? [] : [el("option", { value: "" }, `all ${names.length} models`)];
+    const every =
+      names.length === 1 ? [] : [el("option", { value: "" }, `all ${names.length} models`)];
     select.replaceChildren(...every, ...names.map((name) => el("option", { value: name }, name)));
   }
   select.value = names.length === 1 ? names[0] : model;
@@ -85,7 +94,11 @@ const turn = async () => {
       await unlocked();
       return turn();
     }
-    overview.banners(latest, samples, fault.name === "TimeoutError" ? "no answer in time" : fault.message);
+    overview.banners(
+      latest,
+      samples,
+      fault.name === "TimeoutError" ? "no answer in time" : fault.message,
+    );
     pulse("bad", "no answer");
   }
 };
@@ -102,7 +115,10 @@ const explain = async (event) => {
   event.preventDefault();
   setText(byId("explain-fault"), "");
   try {
-    const said = await post(`/v1/explain?${query({ path: byId("explain-path").value })}`, byId("explain-body").value);
+    const said = await post(
+      `/v1/explain?${query({ path: byId("explain-path").value })}`,
+      byId("explain-body").value,
+    );
     if (said.error) setText(byId("explain-fault"), said.error.message);
     else tellExplanation(said);
   } catch (fault) {

@@ -1,7 +1,20 @@
 // The panel at the top: banners, models, figures and the four pictures.
 
 import { Chart, smooth, span, timeOf } from "./charts.js";
-import { REASONS, byId, counted, el, keyed, millis, number, percent, rate, reasonClass, setClass, setText } from "./dom.js";
+import {
+  REASONS,
+  byId,
+  counted,
+  el,
+  keyed,
+  millis,
+  number,
+  percent,
+  rate,
+  reasonClass,
+  setClass,
+  setText,
+} from "./dom.js";
 
 // Samples a shown rate, and a shown hit rate, is the mean of: 10 and 30 seconds.
 const RATE_WIDTH = 5;
@@ -14,7 +27,12 @@ const MOST_CHIPS = 40;
 const MOST_NAMES = 3;
 
 const total = (samples, value) => samples.reduce((sum, sample) => sum + value(sample), 0);
-const perSecond = (samples, value) => total(samples, value) / Math.max(total(samples, (s) => s.seconds), 1e-9);
+const perSecond = (samples, value) =>
+  total(samples, value) /
+  Math.max(
+    total(samples, (s) => s.seconds),
+    1e-9,
+  );
 const all = (counts) => Object.values(counts).reduce((sum, count) => sum + count, 0);
 const failed = (sample) => all(sample.outcomes) - (sample.outcomes.ok ?? 0);
 const hitRate = (samples) => {
@@ -55,10 +73,17 @@ const CHARTS = [
     note: "per second, mean of 10 s",
     show: rate,
     stacked: true,
-    series: Object.keys(REASONS).map((name) => ({ name, label: name, kind: reasonClass(name), optional: true })),
+    series: Object.keys(REASONS).map((name) => ({
+      name,
+      label: name,
+      kind: reasonClass(name),
+      optional: true,
+    })),
     values: (samples) =>
       Object.keys(REASONS).map((reason) =>
-        smooth(samples, RATE_WIDTH, (some) => perSecond(some, (sample) => sample.reasons[reason] ?? 0)),
+        smooth(samples, RATE_WIDTH, (some) =>
+          perSecond(some, (sample) => sample.reasons[reason] ?? 0),
+        ),
       ),
   }),
   new Chart({
@@ -139,7 +164,18 @@ const figures = (latest, samples) => {
   const pins = total(latest, (sample) => sample.reasons.saturation_pin ?? 0);
   const bad = total(latest, failed);
   const rows = [
-    ["Requests/s", last ? rate(answered / Math.max(total(latest, (s) => s.seconds), 1e-9)) : "–"],
+    [
+      "Requests/s",
+      last
+        ? rate(
+            answered /
+              Math.max(
+                total(latest, (s) => s.seconds),
+                1e-9,
+              ),
+          )
+        : "–",
+    ],
     ["Not ok", answered === 0 ? "–" : percent(bad / answered), bad > 0 && "bad"],
     ["TTFT p50", millis(last?.ttft_p50_ms)],
     ["TTFT p99", millis(last?.ttft_p99_ms)],
@@ -168,7 +204,17 @@ const chips = (models, chosen, choose) => {
     models.slice(0, MOST_CHIPS),
     (model) => model.name,
     (model) =>
-      el("li", {}, el("button", { type: "button", onclick: () => choose(model.name) }, el("b"), " ", el("span"))),
+      el(
+        "li",
+        {},
+        el(
+          "button",
+          { type: "button", onclick: () => choose(model.name) },
+          el("b"),
+          " ",
+          el("span"),
+        ),
+      ),
     (node, model) => {
       const [name, note] = node.firstElementChild.children;
       setText(name, model.name);
@@ -177,7 +223,10 @@ const chips = (models, chosen, choose) => {
       if (model.saturated) words.push("saturated");
       if (model.gate_inert) words.push("gate inert");
       setText(note, words.join(" · "));
-      setClass(node.firstElementChild, !model.ready ? "bad" : model.saturated || model.gate_inert ? "warn" : "");
+      setClass(
+        node.firstElementChild,
+        !model.ready ? "bad" : model.saturated || model.gate_inert ? "warn" : "",
+      );
       node.firstElementChild.setAttribute("aria-pressed", String(model.name === chosen));
     },
   );
@@ -186,28 +235,52 @@ const chips = (models, chosen, choose) => {
 // What an operator should know before anything else; the same list until something changes.
 export const banners = (overview, samples, silent) => {
   const out = [];
-  if (silent) out.push(["bad", "silent", `The edge does not answer (${silent}). What is shown is old.`]);
+  if (silent)
+    out.push(["bad", "silent", `The edge does not answer (${silent}). What is shown is old.`]);
   if (!overview) return put(out);
   if (overview.leaving) out.push(["warn", "leaving", `Process ${overview.pid} is about to leave.`]);
   const names = (models) => {
-    const some = models.slice(0, MOST_NAMES).map((model) => model.name).join(", ");
+    const some = models
+      .slice(0, MOST_NAMES)
+      .map((model) => model.name)
+      .join(", ");
     return models.length > MOST_NAMES ? `${some} and ${models.length - MOST_NAMES} more` : some;
   };
   const unserved = overview.models.filter((model) => !model.ready);
-  if (unserved.length) out.push(["bad", "unserved", `No worker can take requests of: ${names(unserved)}.`]);
+  if (unserved.length)
+    out.push(["bad", "unserved", `No worker can take requests of: ${names(unserved)}.`]);
   const rejected = overview.config.last_error;
   if (rejected) {
     const count = counted(rejected.errors.length, "problem");
-    out.push(["bad", "rejected", `The last reload was rejected, ${count}; generation ${overview.config.generation} stays in force. `, ["#configuration", "See what is wrong"]]);
+    out.push([
+      "bad",
+      "rejected",
+      `The last reload was rejected, ${count}; generation ${overview.config.generation} stays in force. `,
+      ["#configuration", "See what is wrong"],
+    ]);
   }
   const saturated = overview.models.filter((model) => model.saturated);
   const last = samples[samples.length - 1];
-  const lately = samples.some((sample) => sample.saturated && last.time - sample.time < SATURATED_FOR_MS);
-  for (const model of saturated.slice(0, MOST_NAMES)) out.push(["warn", `saturated ${model.name}`, saturation(model)]);
-  if (saturated.length > MOST_NAMES) out.push(["warn", "saturated more", `${counted(saturated.length - MOST_NAMES, "more model")} saturated.`]);
-  if (saturated.length === 0 && lately) out.push(["warn", "saturated lately", "The fleet was saturated a moment ago."]);
+  const lately = samples.some(
+    (sample) => sample.saturated && last.time - sample.time < SATURATED_FOR_MS,
+  );
+  for (const model of saturated.slice(0, MOST_NAMES))
+    out.push(["warn", `saturated ${model.name}`, saturation(model)]);
+  if (saturated.length > MOST_NAMES)
+    out.push([
+      "warn",
+      "saturated more",
+      `${counted(saturated.length - MOST_NAMES, "more model")} saturated.`,
+    ]);
+  if (saturated.length === 0 && lately)
+    out.push(["warn", "saturated lately", "The fleet was saturated a moment ago."]);
   const inert = overview.models.filter((model) => model.gate_inert);
-  if (inert.length) out.push(["warn", "inert", `The gate is inert for ${names(inert)}: worker_queue_limit is set, and no worker has a fresh report.`]);
+  if (inert.length)
+    out.push([
+      "warn",
+      "inert",
+      `The gate is inert for ${names(inert)}: worker_queue_limit is set, and no worker has a fresh report.`,
+    ]);
   put(out);
 };
 
@@ -223,6 +296,12 @@ const put = (list) =>
     byId("banners"),
     list,
     ([, key]) => key,
-    ([kind, , , link]) => el("p", { class: `banner ${kind}` }, el("span"), link ? el("a", { href: link[0] }, link[1]) : null),
+    ([kind, , , link]) =>
+      el(
+        "p",
+        { class: `banner ${kind}` },
+        el("span"),
+        link ? el("a", { href: link[0] }, link[1]) : null,
+      ),
     (node, [, , text]) => setText(node.firstElementChild, text),
   );

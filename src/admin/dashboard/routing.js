@@ -16,7 +16,17 @@ export const show = (routing) => {
   );
 };
 
-const HEADS = ["Route", "Layers", "tok/s", "Prior", "Coefficient", "Share", "Samples", "Weight", "Status"];
+const HEADS = [
+  "Route",
+  "Layers",
+  "tok/s",
+  "Prior",
+  "Coefficient",
+  "Share",
+  "Samples",
+  "Weight",
+  "Status",
+];
 const NUMBERS = ["tok/s", "Prior", "Coefficient", "Share", "Samples", "Weight"];
 
 const make = (model) =>
@@ -32,7 +42,17 @@ const make = (model) =>
         "table",
         {},
         el("caption", {}),
-        el("thead", {}, el("tr", {}, HEADS.map((name) => el("th", { scope: "col", class: NUMBERS.includes(name) && "number" }, name)))),
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            HEADS.map((name) =>
+              el("th", { scope: "col", class: NUMBERS.includes(name) && "number" }, name),
+            ),
+          ),
+        ),
         el("tbody"),
       ),
     ),
@@ -46,8 +66,14 @@ const update = (box, model, settings) => {
     note,
     `explore_share ${settings.explore_share} · weight_alpha ${settings.weight_alpha} · stats_half_life ${half} s · min_sample_tokens ${settings.min_sample_tokens}${settings.choice ? ` · choice ${settings.choice}` : ""}`,
   );
-  setText(table.caption, `Epoch ${model.topology_epoch}: ${counted(model.candidates.length, "route")} complete now, best prior first`);
-  const last = Math.max(0, ...model.candidates.flatMap((route) => route.hops.map((hop) => hop.end_layer)));
+  setText(
+    table.caption,
+    `Epoch ${model.topology_epoch}: ${counted(model.candidates.length, "route")} complete now, best prior first`,
+  );
+  const last = Math.max(
+    0,
+    ...model.candidates.flatMap((route) => route.hops.map((hop) => hop.end_layer)),
+  );
   const best = Math.max(1e-9, ...model.candidates.map((route) => route.tps ?? 0));
   keyed(
     table.tBodies[0],
@@ -62,9 +88,15 @@ const row = (route, last) =>
   el(
     "tr",
     {},
-    el("th", { scope: "row", title: route.signature }, route.hops.map((hop) => hop.node).join(" → ")),
+    el(
+      "th",
+      { scope: "row", title: route.signature },
+      route.hops.map((hop) => hop.node).join(" → "),
+    ),
     el("td", {}, layers(route, last)),
-    ...NUMBERS.map((name) => el("td", { class: `number ${name === "tok/s" || name === "Share" ? "bar" : ""}` })),
+    ...NUMBERS.map((name) =>
+      el("td", { class: `number ${name === "tok/s" || name === "Share" ? "bar" : ""}` }),
+    ),
     el("td", {}, el("span", {})),
   );
 
@@ -86,15 +118,43 @@ const fill = (node, route, best) => {
 // Which node computes which layers.
 const layers = (route, last) => {
   const unit = WIDTH / (last + 1);
-  const said = route.hops.map((hop) => `${hop.node} layers ${hop.start_layer} to ${hop.end_layer}`).join(", ");
+  const said = route.hops
+    .map((hop) => `${hop.node} layers ${hop.start_layer} to ${hop.end_layer}`)
+    .join(", ");
   const parts = route.hops.flatMap((hop, at) => {
     const width = (hop.end_layer + 1 - hop.start_layer) * unit;
     const x = hop.start_layer * unit;
     const text = `${hop.start_layer}–${hop.end_layer}`;
     return [
-      svg("rect", { class: `hop hop-${at % 4}`, x, y: 1, width: Math.max(1, width - 1), height: 18, rx: 3 }),
-      ...(text.length * 7 < width ? [svg("text", { class: "hop-text", x: x + width / 2, y: 14, "text-anchor": "middle" }, text)] : []),
+      svg("rect", {
+        class: `hop hop-${at % 4}`,
+        x,
+        y: 1,
+        width: Math.max(1, width - 1),
+        height: 18,
+        rx: 3,
+      }),
+      ...(text.length * 7 < width
+        ? [
+            svg(
+              "text",
+              { class: "hop-text", x: x + width / 2, y: 14, "text-anchor": "middle" },
+              text,
+            ),
+          ]
+        : []),
     ];
   });
-  return svg("svg", { class: "layers", role: "img", "aria-label": said, width: WIDTH, height: 20, viewBox: `0 0 ${WIDTH} 20` }, parts);
+  return svg(
+    "svg",
+    {
+      class: "layers",
+      role: "img",
+      "aria-label": said,
+      width: WIDTH,
+      height: 20,
+      viewBox: `0 0 ${WIDTH} 20`,
+    },
+    parts,
+  );
 };

@@ -9,11 +9,35 @@ const MOST_ROWS = 100;
 
 // How full a cell is for each measure, and what it says.
 const MEASURES = {
-  waiting: { name: "queue", short: "queue", value: (w) => w.report.waiting, top: (ws, bound) => Math.max(bound, 1), show: number },
-  running: { name: "running", short: "run", value: (w) => w.report.running, top: (ws) => most(ws, (w) => w.report.running), show: number },
+  waiting: {
+    name: "queue",
+    short: "queue",
+    value: (w) => w.report.waiting,
+    top: (ws, bound) => Math.max(bound, 1),
+    show: number,
+  },
+  running: {
+    name: "running",
+    short: "run",
+    value: (w) => w.report.running,
+    top: (ws) => most(ws, (w) => w.report.running),
+    show: number,
+  },
   kv: { name: "KV use", short: "KV", value: (w) => w.report.kv_usage, top: () => 1, show: percent },
-  in_flight: { name: "in flight", short: "sent", value: (w) => w.in_flight, top: (ws) => most(ws, (w) => w.in_flight), show: number },
-  age: { name: "report age", short: "age", value: (w) => w.report.age_ms, top: () => 2000, show: millis },
+  in_flight: {
+    name: "in flight",
+    short: "sent",
+    value: (w) => w.in_flight,
+    top: (ws) => most(ws, (w) => w.in_flight),
+    show: number,
+  },
+  age: {
+    name: "report age",
+    short: "age",
+    value: (w) => w.report.age_ms,
+    top: () => 2000,
+    show: millis,
+  },
 };
 
 const most = (workers, value) => Math.max(1, ...workers.map((worker) => value(worker) ?? 0));
@@ -22,13 +46,57 @@ const COLUMNS = [
   { key: "id", name: "Worker", text: (w) => w.id, sort: (w) => w.id },
   { key: "model", name: "Model", text: (w) => w.model, sort: (w) => w.model },
   { key: "state", name: "State", text: stateOf, sort: (w) => trouble(w) },
-  { key: "waiting", name: "Queue", number: true, text: (w) => number(w.report.waiting), sort: (w) => w.report.waiting, bar: (w, s) => w.report.waiting / s.waiting },
-  { key: "running", name: "Running", number: true, text: (w) => number(w.report.running), sort: (w) => w.report.running, bar: (w, s) => w.report.running / s.running },
-  { key: "kv", name: "KV use", number: true, text: (w) => percent(w.report.kv_usage), sort: (w) => w.report.kv_usage, bar: (w) => w.report.kv_usage },
-  { key: "in_flight", name: "In flight", number: true, text: (w) => number(w.in_flight), sort: (w) => w.in_flight },
-  { key: "age", name: "Report", number: true, text: reportOf, sort: (w) => w.report.age_ms ?? Infinity },
-  { key: "breaker", name: "Breaker", text: (w) => w.breaker.replace("_", "-"), sort: (w) => w.breaker },
-  { key: "blocks", name: "Blocks held", number: true, text: (w) => compact(w.owned_blocks), sort: (w) => w.owned_blocks },
+  {
+    key: "waiting",
+    name: "Queue",
+    number: true,
+    text: (w) => number(w.report.waiting),
+    sort: (w) => w.report.waiting,
+    bar: (w, s) => w.report.waiting / s.waiting,
+  },
+  {
+    key: "running",
+    name: "Running",
+    number: true,
+    text: (w) => number(w.report.running),
+    sort: (w) => w.report.running,
+    bar: (w, s) => w.report.running / s.running,
+  },
+  {
+    key: "kv",
+    name: "KV use",
+    number: true,
+    text: (w) => percent(w.report.kv_usage),
+    sort: (w) => w.report.kv_usage,
+    bar: (w) => w.report.kv_usage,
+  },
+  {
+    key: "in_flight",
+    name: "In flight",
+    number: true,
+    text: (w) => number(w.in_flight),
+    sort: (w) => w.in_flight,
+  },
+  {
+    key: "age",
+    name: "Report",
+    number: true,
+    text: reportOf,
+    sort: (w) => w.report.age_ms ?? Infinity,
+  },
+  {
+    key: "breaker",
+    name: "Breaker",
+    text: (w) => w.breaker.replace("_", "-"),
+    sort: (w) => w.breaker,
+  },
+  {
+    key: "blocks",
+    name: "Blocks held",
+    number: true,
+    text: (w) => compact(w.owned_blocks),
+    sort: (w) => w.owned_blocks,
+  },
 ];
 
 function stateOf(worker) {
@@ -64,12 +132,17 @@ export const start = () => {
     ...COLUMNS.map((column) =>
       el(
         "th",
-        { scope: "col", class: `${column.key}-column ${column.number ? "number" : ""}`, "aria-sort": "none" },
+        {
+          scope: "col",
+          class: `${column.key}-column ${column.number ? "number" : ""}`,
+          "aria-sort": "none",
+        },
         el("button", { type: "button", onclick: () => sortBy(column.key) }, column.name),
       ),
     ),
   );
-  for (const id of ["measure", "worker-filter", "worker-trouble"]) byId(id).addEventListener("input", draw);
+  for (const id of ["measure", "worker-filter", "worker-trouble"])
+    byId(id).addEventListener("input", draw);
   byId("worker-more").addEventListener("click", () => {
     isEverythingShown = !isEverythingShown;
     draw();
@@ -78,7 +151,10 @@ export const start = () => {
 
 const sortBy = (key) => {
   // Numbers are asked for to see the largest.
-  const down = sorted.key === key ? !sorted.down : COLUMNS.find((column) => column.key === key).number === true;
+  const down =
+    sorted.key === key
+      ? !sorted.down
+      : COLUMNS.find((column) => column.key === key).number === true;
   sorted = { key, down };
   draw();
 };
@@ -86,7 +162,9 @@ const sortBy = (key) => {
 export const show = (overview, model) => {
   rows = overview.workers;
   isOfOneModel = model !== "" || overview.models.length === 1;
-  bounds = Object.fromEntries(overview.models.map((of) => [of.name, of.worker_queue_limit ?? of.bound]));
+  bounds = Object.fromEntries(
+    overview.models.map((of) => [of.name, of.worker_queue_limit ?? of.bound]),
+  );
   draw();
 };
 
@@ -105,7 +183,14 @@ const picture = () => {
     box,
     rows,
     (worker) => `${worker.model}\n${worker.id}`,
-    (worker) => el("button", { type: "button", tabindex: "-1", "aria-hidden": "true", onclick: () => narrow(worker.id) }, el("b"), el("span"), el("small")),
+    (worker) =>
+      el(
+        "button",
+        { type: "button", tabindex: "-1", "aria-hidden": "true", onclick: () => narrow(worker.id) },
+        el("b"),
+        el("span"),
+        el("small"),
+      ),
     (node, worker) => {
       const value = measure.value(worker);
       const top = measure.top(rows, bounds[worker.model] ?? 1);
@@ -135,7 +220,9 @@ const cellText = (worker, measure, value) => {
   if (!worker.healthy) return "unhealthy";
   if (worker.breaker !== "closed") return `breaker ${worker.breaker.replace("_", "-")}`;
   if (worker.state !== "active") return worker.state;
-  return value === null ? "unknown" : `${measure.show(value)} ${measure.name === "queue" ? "waiting" : measure.name}`;
+  return value === null
+    ? "unknown"
+    : `${measure.show(value)} ${measure.name === "queue" ? "waiting" : measure.name}`;
 };
 
 // The other numbers that are known.
@@ -146,7 +233,9 @@ const cellRest = (worker, kind) =>
     .join(" · ");
 
 const describe = (box, measure) => {
-  const full = rows.filter((w) => w.report.waiting !== null && (bounds[w.model] ?? 1) <= w.report.waiting).length;
+  const full = rows.filter(
+    (w) => w.report.waiting !== null && (bounds[w.model] ?? 1) <= w.report.waiting,
+  ).length;
   const out = rows.filter((w) => !w.healthy || w.breaker === "open").length;
   const draining = rows.filter((w) => w.state !== "active").length;
   const unknown = rows.filter((w) => measure.value(w) === null).length;
@@ -184,22 +273,45 @@ const table = () => {
   const column = COLUMNS.find((of) => of.key === sorted.key);
   const found = rows
     .filter((worker) => !isTrouble || trouble(worker) > 0)
-    .filter((worker) => `${worker.id} ${worker.model} ${worker.url} ${stateOf(worker)} ${worker.breaker} ${worker.report.state}`.toLowerCase().includes(wanted))
-    .sort((a, b) => compare(column.sort(a), column.sort(b)) * (sorted.down ? -1 : 1) || compare(a.id, b.id));
+    .filter((worker) =>
+      `${worker.id} ${worker.model} ${worker.url} ${stateOf(worker)} ${worker.breaker} ${worker.report.state}`
+        .toLowerCase()
+        .includes(wanted),
+    )
+    .sort(
+      (a, b) =>
+        compare(column.sort(a), column.sort(b)) * (sorted.down ? -1 : 1) || compare(a.id, b.id),
+    );
   const shown = isEverythingShown ? found : found.slice(0, MOST_ROWS);
-  const scale = { waiting: most(rows, (w) => w.report.waiting), running: most(rows, (w) => w.report.running) };
+  const scale = {
+    waiting: most(rows, (w) => w.report.waiting),
+    running: most(rows, (w) => w.report.running),
+  };
   keyed(
     byId("worker-table").tBodies[0],
     shown,
     (worker) => `${worker.model}\n${worker.id}\n${worker.state === "removed"}`,
-    () => el("tr", {}, ...COLUMNS.map((of, at) => el(at === 0 ? "th" : "td", { scope: at === 0 && "row", class: of.number && "number" }))),
+    () =>
+      el(
+        "tr",
+        {},
+        ...COLUMNS.map((of, at) =>
+          el(at === 0 ? "th" : "td", { scope: at === 0 && "row", class: of.number && "number" }),
+        ),
+      ),
     (row, worker) => fill(row, worker, scale),
   );
   heads();
   const more = byId("worker-more");
   more.hidden = found.length <= MOST_ROWS;
-  setText(more, isEverythingShown ? `Show the first ${MOST_ROWS}` : `Show all ${number(found.length)}`);
-  const which = found.length === rows.length ? `${number(rows.length)}` : `${number(found.length)} of ${number(rows.length)}`;
+  setText(
+    more,
+    isEverythingShown ? `Show the first ${MOST_ROWS}` : `Show all ${number(found.length)}`,
+  );
+  const which =
+    found.length === rows.length
+      ? `${number(rows.length)}`
+      : `${number(found.length)} of ${number(rows.length)}`;
   setText(byId("workers-caption"), `Workers, as this edge sees them now: ${which}`);
 };
 
@@ -214,14 +326,22 @@ const fill = (row, worker, scale) => {
     const share = column.bar(worker, scale);
     cell.classList.add("bar");
     cell.style.setProperty("--share", `${Math.round(100 * Math.min(1, share ?? 0))}%`);
-    cell.classList.toggle("full", column.key === "waiting" && worker.report.waiting !== null && (bounds[worker.model] ?? 1) <= worker.report.waiting);
+    cell.classList.toggle(
+      "full",
+      column.key === "waiting" &&
+        worker.report.waiting !== null &&
+        (bounds[worker.model] ?? 1) <= worker.report.waiting,
+    );
   });
 };
 
 const heads = () => {
   const head = byId("worker-table").tHead.rows[0];
   COLUMNS.forEach((column, at) => {
-    head.cells[at].setAttribute("aria-sort", column.key !== sorted.key ? "none" : sorted.down ? "descending" : "ascending");
+    head.cells[at].setAttribute(
+      "aria-sort",
+      column.key !== sorted.key ? "none" : sorted.down ? "descending" : "ascending",
+    );
     if (column.key === "model") head.cells[at].hidden = isOfOneModel;
   });
 };
