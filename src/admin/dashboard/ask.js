@@ -60,6 +60,7 @@ form.addEventListener("submit", (event) => {
   field.value = "";
   form.hidden = true;
   document.body.classList.remove("locked");
+  byId("main").focus();
   waiting?.resolve();
   waiting = null;
 });
