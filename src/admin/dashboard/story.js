@@ -128,7 +128,7 @@ const rungsOf = (record, model) => {
       ? {
           rung: "tournament",
           result: "decided",
-          why: `${record.worker} of ${left}, by what is left to compute, then ${measured(seen.pressure_source)}; the guard changed ${seen.guard_overrides} of ${counted(seen.guard_compared, "pair")}`,
+          why: `${record.worker} of ${left}, by what is left to compute, then ${measured(seen.pressure_source)}${guarded(seen)}`,
         }
       : { rung: "tournament", result: "not_reached", why: "no owner left to compete" },
     pin(seen, isOwner, isPin, floor, record),
@@ -150,6 +150,9 @@ const MEASURES = {
 };
 
 const measured = (source) => MEASURES[source] ?? source;
+
+const guarded = ({ guard_compared: pairs, guard_overrides: overrides }) =>
+  pairs === 0 ? "" : `; the pressure guard changed ${overrides} of ${counted(pairs, "pair")}`;
 
 const gate = (seen, all, limit) => {
   if (seen.gate_inert)
