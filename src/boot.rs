@@ -9,7 +9,7 @@ use crate::config::{Address, Config, Listener, Source};
 use crate::handover::{self, Trust};
 use crate::proxy::{Edge, FrontDoor, Seats, TlsDoor};
 use crate::state::State;
-use crate::{fleet, reload};
+use crate::{fleet, history, reload};
 use admin_app::AdminApp;
 use async_trait::async_trait;
 use lifecycle::{EarlyExit, HangUp, Signals};
@@ -125,7 +125,9 @@ pub fn serve(config: Arc<Config>, source: Option<Source>, start: Start) -> Resul
     }
     server.add_service(background_service("fleet", FleetTasks(Arc::clone(&state))));
     server.add_service(background_service("reload", ReloadTasks(Arc::clone(&state), hangup)));
+    server.add_service(background_service("history", HistoryTask(Arc::clone(&state))));
     server.add_service(background_service("exit", EarlyExit::new(Arc::clone(&state))));
+    config.warn();
     log::info!("{} model(s) configured; admin on {}", config.models.len(), config.admin.address);
     let upgrade_sock = config.upgrade_sock.clone();
     let predecessor = Predecessor::new(Arc::clone(&state), sockets, upgrade_sock);
@@ -281,6 +283,20 @@ struct FleetTasks(Arc<State>);
 impl BackgroundService for FleetTasks {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         fleet::run(self.0.fleets(), async move {
+            // An error means that the server is gone.
+            let _ = shutdown.changed().await;
+        })
+        .await;
+    }
+}
+
+/// What the dashboard shows of the last minutes.
+struct HistoryTask(Arc<State>);
+
+#[async_trait]
+impl BackgroundService for HistoryTask {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        history::run(Arc::clone(&self.0), async move {
             // An error means that the server is gone.
             let _ = shutdown.changed().await;
         })

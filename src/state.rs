@@ -4,6 +4,7 @@ mod succession;
 
 use crate::config::{self, Config, Source};
 use crate::fleet::{Fleets, ModelFleet};
+use crate::history::History;
 use crate::journal::Journal;
 use crate::limited::{Sampler, room};
 use crate::metrics::{DecisionMetrics, Metrics, OTHER, QueueMetrics, RequestMetrics, RouteMetrics};
@@ -26,6 +27,8 @@ pub struct State {
     pub metrics: Metrics,
     /// The last few hundred requests with their decisions.
     pub journal: Journal,
+    /// The last ten minutes.
+    pub history: History,
     draining: AtomicBool,
     superseded: AtomicBool,
     /// Process id of the one this one took over from; 0 = none.
@@ -119,6 +122,7 @@ impl State {
             succession: Succession::new(config, source),
             metrics,
             journal: Journal::default(),
+            history: History::default(),
             draining: AtomicBool::new(false),
             superseded: AtomicBool::new(false),
             predecessor: AtomicI32::new(0),

@@ -87,6 +87,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// The fleets, in the order of the file.
     pub models: Vec<Arc<Model>>,
+    /// What is legal and hardly meant.
+    pub warnings: ConfigErrors,
 }
 
 impl Config {
@@ -121,7 +123,9 @@ impl Config {
     ) -> Result<Self, ConfigErrors> {
         let files = Files::default();
         let (result, _) = check::config(&quick.tree(), Path::new(""), overrides, &files);
-        result.map_err(|errors| errors.renamed(QuickStart::FLAGS))
+        let renamed = |errors: ConfigErrors| errors.renamed(QuickStart::FLAGS);
+        let told = |config: Self| Self { warnings: renamed(config.warnings), ..config };
+        result.map(told).map_err(renamed)
     }
 
     /// How much there is, in a few words.
@@ -129,6 +133,11 @@ impl Config {
         let counted = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
         let workers = self.models.iter().map(|model| model.workers.len()).sum();
         format!("{}, {}", counted(self.models.len(), "model"), counted(workers, "worker"))
+    }
+
+    /// Logs what is legal and hardly meant.
+    pub(crate) fn warn(&self) {
+        self.warnings.iter().for_each(|warning| log::warn!("configuration: {warning}"));
     }
 
     /// The effective configuration, in the form of the file, secrets as `***`.

@@ -26,7 +26,7 @@ use tidegate_policy::decision::Decision;
 use tidegate_policy::fleet::Fleet;
 use tidegate_policy::learned::{Pin, Routes};
 use tidegate_policy::request::Request;
-use tidegate_policy::rules::{Rules, Selection};
+use tidegate_policy::rules::{CostRules, Rules, Selection};
 
 /// What is to be explained.
 #[derive(Clone, Copy, Debug)]
@@ -180,7 +180,8 @@ pub struct Winner {
 /// The same request under another setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhatIf {
-    /// What would be different: `gate off` or `floor unset`.
+    /// What would be different: `gate off`, `floor unset`, `by cost`, `pure affinity` (no gate, no
+    /// price), `least load`.
     pub change: String,
     /// Where it would have gone; null: nobody is routable.
     pub worker: Option<String>,
@@ -286,23 +287,42 @@ fn winner(fleet: &Fleet, decision: &Decision, rungs: &[Rung]) -> Winner {
     }
 }
 
-/// Without the gate, and without the floor: only where they are set, the rest is what happened.
+/// Under other settings and other rules: only where they differ from what happened.
 fn what_if(case: &Case<'_>) -> Vec<WhatIf> {
-    let Some(rules) = rules(case).filter(|rules| rules.worker_queue_limit.is_some()) else {
+    let Some(rules) = rules(case).filter(|_| case.request.prompt.is_some()) else {
         return Vec::new();
     };
-    let no_floor = Rules { saturation_queue_floor: None, ..rules.clone() };
+    let cache_aware = |rules: Rules| Policy::CacheAware(rules);
+    let mut changes = Vec::new();
     // A floor without a gate is no configuration: there is no diversion to cancel.
+    let no_floor = Rules { saturation_queue_floor: None, ..rules.clone() };
     let no_gate = Rules { worker_queue_limit: None, ..no_floor.clone() };
-    let mut changes = vec![other_outcome(case, "gate off", no_gate)];
-    if rules.saturation_queue_floor.is_some() {
-        changes.push(other_outcome(case, "floor unset", no_floor));
+    match &rules.selection {
+        Selection::Ladder => {
+            if rules.worker_queue_limit.is_some() {
+                changes.push(("gate off", cache_aware(no_gate)));
+            }
+            if rules.saturation_queue_floor.is_some() {
+                changes.push(("floor unset", cache_aware(no_floor)));
+            }
+            let selection = Selection::Cost(CostRules::default());
+            let min_matched_tokens = rules.min_matched_tokens;
+            changes.push((
+                "by cost",
+                cache_aware(Rules { selection, min_matched_tokens, ..Rules::default() }),
+            ));
+        }
+        Selection::Cost(_) => {
+            let selection = Selection::Ladder;
+            changes.push(("pure affinity", cache_aware(Rules { selection, ..no_gate })));
+        }
     }
-    changes
+    changes.push(("least load", Policy::LeastLoad { choices: None }));
+    changes.into_iter().map(|(change, policy)| other_outcome(case, change, &policy)).collect()
 }
 
-fn other_outcome(case: &Case<'_>, change: &str, rules: Rules) -> WhatIf {
-    let choice = routing::ask(&case.asked(&Policy::CacheAware(rules)));
+fn other_outcome(case: &Case<'_>, change: &str, policy: &Policy) -> WhatIf {
+    let choice = routing::ask(&case.asked(policy));
     let decision = choice.ok().map(|choice| choice.decision);
     let worker = decision.as_ref().map(|decision| &case.fleet.workers()[decision.at]);
     WhatIf {

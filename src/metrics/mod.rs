@@ -10,6 +10,8 @@ mod process;
 mod queue;
 mod requests;
 mod routes;
+mod spread;
+mod totals;
 mod workers;
 
 pub use decisions::{DecisionFamilies, DecisionMetrics};
@@ -18,6 +20,8 @@ pub use process::{Limited, ProcessMetrics};
 pub use queue::{QueueFamilies, QueueMetrics, QueueOutcome};
 pub use requests::{OTHER, RequestFamilies, RequestMetrics, RetryCause};
 pub use routes::{RouteFamilies, RouteMetrics, RoutesView};
+pub use spread::{Counts, Spread};
+pub use totals::Totals;
 pub use workers::{PollResult, ReportState, WorkerFamilies, WorkerMetrics, WorkerView};
 
 use prometheus::{Registry, TextEncoder};

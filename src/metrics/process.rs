@@ -121,6 +121,11 @@ impl ProcessMetrics {
         }
     }
 
+    /// When the running configuration was applied, seconds since 1970.
+    pub fn last_reload(&self) -> f64 {
+        self.config_last_reload.get()
+    }
+
     /// A changed configuration was not accepted.
     pub fn config_rejected(&self) {
         self.config_reloads.with_label_values(&[REJECTED]).inc();

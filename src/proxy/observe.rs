@@ -102,7 +102,7 @@ fn count(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
     requests.ended(ctx.dialect, ctx.answer.status, outcome);
     requests.request_seconds.observe(ctx.started.elapsed().as_secs_f64());
     if let Some(first) = ctx.answer.first_content.filter(|_| ctx.streamed) {
-        requests.ttft_seconds.observe(first.as_secs_f64());
+        requests.first_content(first);
     }
     requests.prompt_tokens.inc_by(usage.prompt_tokens.unwrap_or(0));
     requests.cached_tokens.inc_by(usage.cached_tokens.unwrap_or(0));

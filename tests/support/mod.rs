@@ -10,6 +10,7 @@
     missing_docs
 )]
 
+pub mod browser;
 pub mod client;
 pub mod edge;
 pub mod engine;

@@ -10,6 +10,7 @@ mod listeners;
 mod models;
 mod policy;
 mod server;
+mod unwise;
 mod url;
 mod workers;
 
@@ -35,7 +36,8 @@ pub(super) fn config(
         scope.problem(&source, "", "does nothing: no model's policy has this setting");
     }
     let (verdict, known) = scope.finish();
-    (verdict.map(|()| built), known)
+    let warned = |()| Config { warnings: unwise::warnings(&built, root, overrides), ..built };
+    (verdict.map(warned), known)
 }
 
 /// What a tree is read with.
@@ -83,5 +85,6 @@ fn build<'a>(root: &'a Node, given: &Given<'_>, scope: &'a Scope<'a>) -> Config 
         access_log: edge::access_log(own.section("access_log")),
         models: models::models(&mut own, &common),
         timeouts: common.timeouts,
+        warnings: ConfigErrors::default(),
     }
 }

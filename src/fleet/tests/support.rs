@@ -129,6 +129,7 @@ pub(super) fn config(models: Vec<Model>) -> Config {
         dns_interval: Duration::from_millis(20),
         access_log: AccessLog { enabled: false, sample: 1.0 },
         models: models.into_iter().map(Arc::new).collect(),
+        warnings: ConfigErrors::default(),
     }
 }
 
