@@ -67,7 +67,13 @@ impl ModelFleet {
     /// Notices what no event tells; every [`REFRESH`], and `count` counts these.
     pub fn refresh(&self, count: u32) {
         let now = self.clock.now();
-        self.workers().iter().for_each(|worker| worker.lasting.refresh(now));
+        let snapshot = self.snapshot();
+        for worker in self.workers() {
+            worker.lasting.refresh(now);
+            if let Some(speed) = snapshot.at(worker.slot).and_then(|at| snapshot.speed(at)) {
+                worker.live.ledger.expect(speed, now);
+            }
+        }
         if !count.is_multiple_of(REFRESHES_PER_LOOK) {
             return;
         }

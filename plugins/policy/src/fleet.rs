@@ -7,13 +7,13 @@
 
 mod lane;
 
-pub use lane::ForeignShare;
+pub use lane::{ForeignShare, KvShare};
 
 use crate::home::{self, Stake};
 use crate::ledger::{Ledger, Outstanding};
 use crate::rules::SpeedSnap;
 use lane::{Queue, upper_median_speed};
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -207,9 +207,11 @@ pub struct Fleet {
     /// `by_slot[slot]` = position in `workers`; `u16::MAX` = no such worker.
     by_slot: Box<[u16]>,
     vref: Option<NonZeroU64>,
-    slowest: Option<NonZeroU64>,
+    slowest: Option<NonZeroU32>,
+    may_be_full: bool,
     ratios: Box<[f64]>,
     foreign_share: ForeignShare,
+    kv_share: KvShare,
     queues_fresh_until: Millis,
 }
 
@@ -236,6 +238,7 @@ impl Fleet {
             version,
             ratios: lanes.iter().map(|lane| lane.ratio(vref)).collect(),
             slowest: lanes.iter().filter_map(Lane::speed).min(),
+            may_be_full: lanes.iter().any(Lane::may_be_full),
             lanes,
             stakes: workers.iter().map(|worker| Stake::new(&worker.id, worker.weight)).collect(),
             queues_fresh_until: queues.iter().map(|q| q.fresh_until).max().unwrap_or_default(),
@@ -243,6 +246,7 @@ impl Fleet {
             by_slot,
             vref,
             foreign_share: ForeignShare::of(&workers),
+            kv_share: KvShare::of(&workers),
             workers: workers.into(),
         }
     }
@@ -280,13 +284,18 @@ impl Fleet {
 
     /// The least speed any worker counts with.
     pub(crate) fn slowest(&self) -> Option<u64> {
-        self.slowest.map(NonZeroU64::get)
+        self.slowest.map(|speed| speed.get().into())
+    }
+
+    /// Does any report leave no room for some prompt?
+    pub(crate) fn may_be_full(&self) -> bool {
+        self.may_be_full
     }
 
     /// The speed the worker at this position counts with, tokens per second: its own, or `vref` if
     /// it is unknown, or measured and near it.
     pub fn speed(&self, at: usize) -> Option<u64> {
-        self.lanes[at].speed().map(NonZeroU64::get)
+        self.lanes[at].speed().map(|speed| speed.get().into())
     }
 
     /// `L` of the worker at this position: uncached tokens ahead of a new request, see
@@ -299,6 +308,12 @@ impl Fleet {
     /// reports; nothing once all of them are stale.
     pub fn foreign_share(&self, now: Millis) -> ForeignShare {
         if now < self.queues_fresh_until { self.foreign_share } else { ForeignShare::default() }
+    }
+
+    /// Part of the fleet's KV cache that requests hold, by the reports; nothing once all of them are
+    /// stale.
+    pub fn kv_share(&self, now: Millis) -> KvShare {
+        if now < self.queues_fresh_until { self.kv_share } else { KvShare::default() }
     }
 
     /// Place of the worker at this position in the rendezvous order of a home key; the highest is

@@ -19,10 +19,14 @@ use line::{Entry, Line};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// Tokens that count: no engine computes more in a year. What is above counts as this, so that no sum
+/// or product of a decision overflows and every number of tokens is a floating point one.
+pub(crate) const MOST_TOKENS: u64 = 1 << 40;
+
 /// Requests and their uncached tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Outstanding {
-    /// Uncached prompt tokens.
+    /// Uncached prompt tokens, at most 2^40.
     pub uncached_tokens: u64,
     /// Requests.
     pub requests: u64,
@@ -42,7 +46,7 @@ pub enum Streaming {
 #[derive(Debug)]
 #[must_use = "a dispatch stays outstanding until its ticket is given back"]
 pub struct Ticket {
-    sequence: u64,
+    entry: Entry,
 }
 
 /// The line at the moment a poll is sent, see [`Ledger::mark`].
@@ -92,20 +96,21 @@ impl Ledger {
         let mut line = self.line.lock();
         let sequence = line.next;
         line.next += 1;
-        line.push(Entry { sequence, uncached_tokens, dispatched: now, streaming });
+        let entry = Entry { sequence, uncached_tokens, dispatched: now, streaming };
+        line.push(entry);
         self.in_flight.fetch_add(1, Relaxed);
         self.events.fetch_add(1, Relaxed);
         self.publish(&line);
-        Ticket { sequence }
+        Ticket { entry }
     }
 
     /// The first chunk with content came: this request and all sent before it are prefilled.
     pub fn first_byte(&self, ticket: &Ticket, now: Millis) {
         let mut line = self.line.lock();
-        if let Some(speed) = line.measure(ticket.sequence, now) {
+        if let Some(speed) = line.measure(ticket.entry.sequence, now) {
             self.speed.store(speed, Relaxed);
         }
-        line.clear_through(ticket.sequence);
+        line.clear_through(ticket.entry.sequence);
         line.last_first_byte = line.last_first_byte.max(now);
         self.publish(&line);
     }
@@ -113,18 +118,33 @@ impl Ledger {
     /// The answer is complete. Clears like a first byte if none was seen.
     pub fn finish(&self, ticket: Ticket, now: Millis) {
         let mut line = self.line.lock();
-        if line.position(ticket.sequence).is_some() {
-            line.clear_through(ticket.sequence);
+        if let Some(speed) = line.prove(&ticket.entry, now) {
+            self.speed.store(speed, Relaxed);
+        }
+        if line.position(ticket.entry.sequence).is_some() {
+            line.clear_through(ticket.entry.sequence);
             line.last_first_byte = line.last_first_byte.max(now);
         }
         self.end(&line);
+    }
+
+    /// Takes unstreamed requests at the head of the line as prefilled once `speed`, tokens per second,
+    /// would have done it. Their first byte comes with the whole answer; without this, all that
+    /// decodes unseen would stand before every later request.
+    pub fn expect(&self, speed: u64, now: Millis) {
+        if self.unstreamed.load(Relaxed) == 0 {
+            return;
+        }
+        let mut line = self.line.lock();
+        line.expect(speed, now);
+        self.publish(&line);
     }
 
     /// The worker does not compute this request, or nobody waits for it any more: it alone is taken
     /// back, it proves nothing about those before it.
     pub fn cancel(&self, ticket: Ticket) {
         let mut line = self.line.lock();
-        line.remove(ticket.sequence);
+        line.remove(ticket.entry.sequence);
         self.end(&line);
     }
 
@@ -175,33 +195,34 @@ impl Ledger {
     ///
     /// Decayed tokens over decayed milliseconds of streamed requests at the head of the line, each
     /// from the later of its dispatch and the worker's previous first byte. A ratio of sums, because
-    /// prompts prefilled in one batch answer at once and only together took their time.
+    /// prompts prefilled in one batch answer at once and only together took their time. Where nothing
+    /// is streamed: the most that a whole answer has proven, its tokens over all the time it took.
     pub fn measured_speed(&self) -> Option<u64> {
         Some(self.speed.load(Relaxed)).filter(|&speed| 0 < speed)
     }
 
-    /// `L`, uncached tokens ahead of a new request: section 10 of the routing rules.
+    /// `L`, uncached tokens ahead of a new request: section 10 of the routing rules. At most 2^41.
     ///
-    /// `speed` in tokens per second (`None`: the head of the line has made no progress), `reported`
-    /// of a fresh report, `mean_uncached_tokens` what a request is worth where only requests are
-    /// known.
+    /// `speed` in tokens per second (0 = unknown: the head of the line has made no progress),
+    /// `reported` of a fresh report, `mean_uncached_tokens` what a request is worth where only
+    /// requests are known.
     #[inline]
     pub fn line(
         &self,
         now: Millis,
-        speed: Option<u64>,
+        speed: u32,
         reported: Option<&ReportedWork>,
         mean_uncached_tokens: u64,
     ) -> u64 {
         let own = self.uncached_tokens.load(Relaxed).saturating_sub(self.head_progress(now, speed));
         let Some(reported) = reported else { return own };
-        let line = own.saturating_add(reported.foreign(mean_uncached_tokens));
+        let line = own + reported.foreign(mean_uncached_tokens);
         if self.unstreamed.load(Relaxed) == 0 {
             return line;
         }
         let Some(waiting) = reported.waiting() else { return line };
         let since = self.since_tokens.load(Relaxed);
-        line.min(waiting.saturating_add(since).saturating_add(mean_uncached_tokens))
+        line.min(waiting + since + mean_uncached_tokens.min(MOST_TOKENS))
     }
 
     /// Bytes from the start that a decision reads.
@@ -212,9 +233,9 @@ impl Ledger {
     /// A ledger that stands as a scenario describes it, without the requests behind it.
     pub(crate) fn standing(standing: Standing) -> Self {
         Self {
-            uncached_tokens: standing.outstanding.uncached_tokens.into(),
+            uncached_tokens: standing.outstanding.uncached_tokens.min(MOST_TOKENS).into(),
             requests: standing.outstanding.requests.into(),
-            since_tokens: standing.since_report.uncached_tokens.into(),
+            since_tokens: standing.since_report.uncached_tokens.min(MOST_TOKENS).into(),
             since_requests: standing.since_report.requests.into(),
             head_tokens: standing.head_tokens.into(),
             head_since: standing.head_since.0.into(),
@@ -223,12 +244,12 @@ impl Ledger {
         }
     }
 
-    /// Nothing without a head or a speed; no branches for them, since a decision asks this of every
-    /// worker.
+    /// Tokens; nothing without a head or a speed. No branches for them, since a decision asks this
+    /// of every worker, and 32 bits of each factor, so that the product fits.
     #[inline]
-    fn head_progress(&self, now: Millis, speed: Option<u64>) -> u64 {
-        let elapsed = now.0.saturating_sub(self.head_since.load(Relaxed));
-        tokens_in(elapsed, speed.unwrap_or(0)).min(self.head_tokens.load(Relaxed))
+    fn head_progress(&self, now: Millis, speed: u32) -> u64 {
+        let elapsed_ms = now.0.saturating_sub(self.head_since.load(Relaxed)).min(u32::MAX.into());
+        (elapsed_ms * u64::from(speed) / 1000).min(self.head_tokens.load(Relaxed))
     }
 
     fn end(&self, line: &Line) {
@@ -248,18 +269,6 @@ impl Ledger {
         let (tokens, since) = line.head();
         self.head_tokens.store(tokens, Relaxed);
         self.head_since.store(since.0, Relaxed);
-    }
-}
-
-/// Tokens prefilled in `elapsed_ms` at `speed` tokens per second, rounded down.
-#[inline]
-fn tokens_in(elapsed_ms: u64, speed: u64) -> u64 {
-    match elapsed_ms.checked_mul(speed) {
-        Some(thousandths) => thousandths / 1000,
-        None => {
-            let tokens = u128::from(elapsed_ms) * u128::from(speed) / 1000;
-            u64::try_from(tokens).unwrap_or(u64::MAX)
-        }
     }
 }
 

@@ -71,7 +71,8 @@ pub struct Rules {
     pub worker_queue_limit: Option<NonZeroU64>,
     /// Pin when no fleet worker's fresh queue is below this.
     pub saturation_queue_floor: Option<NonZeroU64>,
-    /// Least matched tokens of a candidate; places the home key under either selection.
+    /// Least matched tokens of a candidate. Under either selection it places the home key, and a
+    /// shorter prompt has no owners.
     pub min_matched_tokens: Option<u64>,
     /// Least matched share of a candidate.
     pub min_match_ratio: Option<Ratio>,

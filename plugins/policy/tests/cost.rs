@@ -110,7 +110,8 @@ impl Case {
     /// Section 10, word for word.
     fn defined(&self, fleet: &Fleet) -> Option<Defined> {
         let members = self.members(fleet);
-        let held = self.held(fleet);
+        let is_short = self.input_tokens < Rules::default().min_matched_tokens?;
+        let held = if is_short { Holdings::new() } else { self.held(fleet) };
         let uncached = |at: usize| {
             let held = held.iter().find(|held| held.at == at);
             held.map_or(self.input_tokens, |held| held.uncached_tokens)
@@ -124,7 +125,10 @@ impl Case {
             self.home_blocks.is_some_and(|blocks| owners().all(|held| held.blocks < blocks));
         let home = members.iter().copied().rev().max_by_key(|&at| fleet.home_rank(self.home, at));
         let home = home.filter(|_| is_cold);
-        let (pw, pf) = (self.cost.price_worker, self.cost.price_fleet);
+        let pw = self.cost.price_worker;
+        // By the part of the fleet's KV cache that is free, a third at least.
+        let free = (1_000_000 - self.kv_share(fleet)).max(333_333);
+        let pf = u64::from(self.cost.price_fleet) * 1_000_000 / free;
         let score = |at: usize| {
             let (l, u) = (line(at), u128::from(uncached(at)));
             let price = (u128::from(pw) * l + u128::from(pf) * lbar) * u / u128::from(1000 * ubar);
@@ -160,8 +164,26 @@ impl Case {
         Some(Defined { at, reason, mean_line: lbar, scores })
     }
 
+    /// Millionths.
+    fn kv_share(&self, fleet: &Fleet) -> u64 {
+        let prefilling = fleet.workers().iter().filter(|worker| worker.role != Role::Decode);
+        let reports: Vec<&Report> = prefilling.filter_map(|w| w.report.as_ref()).collect();
+        if !reports.iter().any(|report| report.waiting.is_some() && NOW < report.fresh_until) {
+            return 0;
+        }
+        let known =
+            reports.iter().filter_map(|report| report.total_tokens.zip(report.max_total_tokens));
+        let (held, all) =
+            known.fold((0, 0), |sum, (held, all)| (sum.0 + held.min(all), sum.1 + all));
+        if all == 0 { 0 } else { held * 1_000_000 / all }
+    }
+
     fn has_room(&self, worker: &Worker) -> bool {
         let Some(report) = worker.fresh(NOW) else { return true };
+        // What waits of ours is in the line already.
+        if 0 < worker.live.ledger.outstanding().requests {
+            return true;
+        }
         let known = (
             report.waiting,
             report.waiting_uncached_tokens,
@@ -341,6 +363,6 @@ proptest! {
         prop_assert!(audit.costs.contains(&audit.chosen));
         prop_assert_eq!(audit.chosen.at, detailed.at);
         let fewest = audit.costs.iter().map(|cost| cost.uncached_tokens).min().unwrap();
-        prop_assert_eq!(audit.diverted_tokens, detailed.uncached_tokens - fewest);
+        prop_assert_eq!(audit.diverted_tokens, audit.chosen.uncached_tokens - fewest);
     }
 }

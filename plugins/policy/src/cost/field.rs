@@ -7,9 +7,6 @@ use crate::request::Prompt;
 use crate::scene::Scene;
 use smallvec::SmallVec;
 
-/// Tokens that count: no engine computes more in a year. What is above counts as this, so that no
-/// product overflows and every number of tokens is a floating point one.
-pub(super) const MOST_TOKENS: u64 = 1 << 40;
 /// Workers whose numbers fit the stack; for a larger fleet each list is one allocation.
 const ON_STACK: usize = 64;
 
@@ -38,29 +35,39 @@ impl Field {
     pub(super) fn look(scene: Scene<'_>, prompt: &Prompt<'_>) -> Option<Self> {
         let (request, lanes) = (scene.request, scene.fleet.lanes());
         let (now, mean) = (request.now, request.mean_uncached());
-        // Seldom anybody is, and then few.
-        let is_anybody_excluded = !request.excluded.is_empty();
-        let is_excluded = |slot| is_anybody_excluded && request.excluded.contains(slot);
         let mut lines = Numbers::from_elem(f64::INFINITY, lanes.len());
-        let (mut sum, mut members, mut full) = (0, 0_u64, 0_u64);
+        let (mut sum, mut members) = (0, 0_u64);
         for (lane, place) in lanes.iter().zip(&mut lines) {
-            if !lane.is_open() || is_excluded(&lane.slot) {
-                continue;
+            if lane.is_open() {
+                let line = lane.line(now, mean);
+                // Signed, because that is one instruction; it fits.
+                *place = line as i64 as f64;
+                sum += line;
+                members += 1;
             }
-            let line = lane.line(now, mean).min(MOST_TOKENS);
-            *place = line as f64;
-            sum += line;
-            members += 1;
-            full += u64::from(!lane.has_room(now, prompt.input_tokens));
+        }
+        // Seldom anybody is excluded, and then few.
+        for at in request.excluded.iter().filter_map(|&slot| scene.fleet.at(slot)) {
+            if lines[at] < f64::INFINITY {
+                // Exact: see `Numbers`.
+                sum -= lines[at] as u64;
+                members -= 1;
+                lines[at] = f64::INFINITY;
+            }
         }
         let mut field = Self {
             lines,
-            is_some_full: 0 < full && full < members,
+            is_some_full: false,
             mean_line: sum.checked_div(members)?,
             deepest: 0,
             least_uncached: prompt.input_tokens,
             home: None,
         };
+        if scene.fleet.may_be_full() {
+            let is_full = |at: &usize| !lanes[*at].has_room(now, prompt.input_tokens);
+            let full = field.members().filter(is_full).count();
+            field.is_some_full = 0 < full && (full as u64) < members;
+        }
         for held in prompt.holdings {
             if !field.has(held.at) {
                 continue;

@@ -2,9 +2,10 @@
 //!
 //! They decide nothing: who may be the best, or tie with it, is scored exactly.
 
-use super::field::{Field, MOST_TOKENS, Numbers};
+use super::field::{Field, Numbers};
 use super::score::Terms;
 use crate::fleet::{Fleet, clipped_speed};
+use crate::ledger::MOST_TOKENS;
 use crate::request::Prompt;
 use crate::rules::TiePercent;
 use crate::scene::Scene;

@@ -2,15 +2,19 @@
 //!
 //! `( L + u + (price_worker * L + price_fleet * Lbar) * u / max(1, ubar) ) * vref / v`, in integers
 //! that round down; the home's is multiplied by `1 - home_bonus - home_bonus_foreign * share`.
-//! Tokens are at most 2^40, speeds 2^32, prices 64,000 thousandths, so nothing overflows 128 bits.
+//! Lines are at most 2^41 tokens, prompts 2^40, speeds 2^32, prices 64,000 thousandths, three times that for a full fleet's, so nothing overflows 128 bits.
 
-use super::field::{Field, MOST_TOKENS};
+use super::field::Field;
 use crate::decision::Cost;
-use crate::fleet::clipped_speed;
+use crate::fleet::{KvShare, clipped_speed};
+use crate::ledger::MOST_TOKENS;
 use crate::rules::CostRules;
 use crate::scene::Scene;
 
 const MILLIONTHS: u64 = 1_000_000;
+/// Less of the KV cache is never taken as free, millionths: beyond a threefold price nothing is won
+/// and p99 grows (tried: up to tenfold, and both prices).
+const LEAST_FREE: u64 = MILLIONTHS / 3;
 
 /// What the scores of one decision have in common.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +54,8 @@ impl<'a> Terms<'a> {
             scene,
             field,
             price_worker: rules.price_worker.thousandths(),
-            price_fleet: rules.price_fleet.thousandths() * field.mean_line,
+            price_fleet: fleet_price(rules, scene.fleet.kv_share(scene.request.now))
+                * field.mean_line,
             per: 1000 * scene.request.mean_uncached().clamp(1, MOST_TOKENS),
             vref: clipped_speed(scene.fleet.vref()),
             kept: MILLIONTHS.saturating_sub(bonus),
@@ -116,6 +121,17 @@ impl<'a> Terms<'a> {
             has_room: lane.has_room(request.now, request.input_tokens()),
         }
     }
+}
+
+/// `price_fleet`, in thousandths, over the part of the fleet's KV cache that is free to be reused.
+///
+/// A second copy evicts somebody else's prefix, the sooner the less running requests leave; with
+/// empty caches, or where reports do not say, this is `price_fleet` itself. Over seven seeds of the
+/// simulated `burst` the geometric mean of TTFT falls by 13 % and p99 rises by 2 %, in `saturated` by
+/// 3 % and 6 %; nothing changes where a fleet has room.
+fn fleet_price(rules: &CostRules, held: KvShare) -> u64 {
+    let free = MILLIONTHS - held.millionths().min(MILLIONTHS);
+    rules.price_fleet.thousandths() * MILLIONTHS / free.max(LEAST_FREE)
 }
 
 /// `of * times / by`, rounded down; most fit 64 bits, where division is far cheaper.

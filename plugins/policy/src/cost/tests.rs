@@ -177,6 +177,27 @@ fn who_has_no_room_is_left_out_unless_nobody_has() {
 }
 
 #[test]
+fn who_is_full_and_has_a_line_of_ours_is_compared() {
+    let busy = sent(worker("a", full(0)), (1, 10), (0, 0));
+    let decision =
+        placed(&fleet([busy, worker("b", native(90, 90_000))]), &ask(8_000).held(0, 100));
+    assert_eq!((decision.at, decision.reason), (0, Reason::Owner));
+}
+
+#[test]
+fn the_price_of_the_fleet_is_by_what_is_free_of_its_kv_cache() {
+    let price = |held| {
+        let report = Report { total_tokens: Some(held), ..native(0, 0) };
+        let busy = sent(worker("a", report), (1, 1_000), (0, 0));
+        costs(&placed(&fleet([busy]), &ask(4_000)))[0].price
+    };
+    // 4 * 1,000 for the worker, 2 * 1,000 for the fleet, of 100,000 tokens of KV cache.
+    assert_eq!(price(0), 6_000);
+    assert_eq!(price(50_000), 8_000);
+    assert_eq!([price(70_000), price(100_000), price(900_000)], [10_000; 3]);
+}
+
+#[test]
 fn room_is_for_the_whole_prompt_and_only_by_a_fresh_report() {
     let room = |report: Report, input_tokens| {
         costs(&placed(&fleet([worker("a", report)]), &ask(input_tokens)))[0].has_room
@@ -213,6 +234,15 @@ fn a_request_without_a_prompt_goes_to_the_shortest_line_in_turn() {
         decision.at
     };
     assert_eq!([at(0), at(1), at(2)], [1, 2, 1]);
+}
+
+#[test]
+fn prompts_too_short_for_affinity_take_turns_whoever_holds_them() {
+    let fleet = lines([0, 0, 0]);
+    let at =
+        |input_tokens, turn| placed(&fleet, &Ask { turn, ..ask(input_tokens).held(1, 100) }).at;
+    assert_eq!([at(1_023, 0), at(1_023, 1), at(1_023, 2)], [0, 1, 2]);
+    assert_eq!([at(1_024, 0), at(1_024, 1), at(1_024, 2)], [1, 1, 1]);
 }
 
 #[test]

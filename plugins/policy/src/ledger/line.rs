@@ -1,6 +1,6 @@
 //! The line of one worker and its sums: what the ledger's lock guards.
 
-use super::{Outstanding, Streaming};
+use super::{MOST_TOKENS, Outstanding, Streaming};
 use crate::fleet::Millis;
 use std::collections::VecDeque;
 
@@ -10,6 +10,10 @@ const SPEED_MIN_TOKENS: u64 = 256;
 const SPEED_MIN_SAMPLES: u64 = 4;
 /// What one sample leaves of the sums before it.
 const SPEED_KEEP: f64 = 0.95;
+/// Whole answers seen before the best of them is believed: most decode for long.
+const PROOF_MIN_SAMPLES: u64 = 16;
+/// What one whole answer leaves of the best before it.
+const PROOF_KEEP: f64 = 0.9995;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -39,7 +43,7 @@ impl Sum {
 
     pub(super) fn clipped(&self) -> Outstanding {
         Outstanding {
-            uncached_tokens: u64::try_from(self.uncached_tokens).unwrap_or(u64::MAX),
+            uncached_tokens: self.uncached_tokens.min(MOST_TOKENS.into()) as u64,
             requests: self.requests,
         }
     }
@@ -58,6 +62,7 @@ pub(super) struct Line {
     pub(super) unstreamed: u64,
     pub(super) last_first_byte: Millis,
     speed: SpeedSums,
+    proof: SpeedProof,
 }
 
 impl Line {
@@ -87,6 +92,21 @@ impl Line {
         while let Some(&entry) = self.entries.front().filter(|entry| entry.sequence <= sequence) {
             self.entries.pop_front();
             self.forget(&entry);
+        }
+    }
+
+    /// Clears unstreamed heads that `speed` has prefilled by now.
+    pub(super) fn expect(&mut self, speed: u64, now: Millis) {
+        while let Some(&head) = self.entries.front().filter(|head| 0 < head.unstreamed()) {
+            let (tokens, since) = self.head();
+            let Some(ms) = (u128::from(tokens) * 1000).checked_div(speed.into()) else { return };
+            let done = Millis(since.0.saturating_add(u64::try_from(ms).unwrap_or(u64::MAX)));
+            if now < done {
+                return;
+            }
+            self.entries.pop_front();
+            self.forget(&head);
+            self.last_first_byte = done;
         }
     }
 
@@ -129,6 +149,19 @@ impl Line {
     }
 }
 
+impl Line {
+    /// The worker's speed by a whole answer: at least what would have prefilled it in all its time.
+    /// Own first bytes say it better.
+    pub(super) fn prove(&mut self, entry: &Entry, now: Millis) -> Option<u64> {
+        if entry.unstreamed() == 0 || entry.uncached_tokens < SPEED_MIN_TOKENS {
+            return None;
+        }
+        let elapsed = now.0.saturating_sub(entry.dispatched.0).max(1);
+        self.proof.add(entry.uncached_tokens as f64 * 1000.0 / elapsed as f64);
+        self.proof.tokens_per_second().filter(|_| self.speed.tokens_per_second().is_none())
+    }
+}
+
 impl Entry {
     fn unstreamed(&self) -> u64 {
         match self.streaming {
@@ -157,5 +190,22 @@ impl SpeedSums {
             return None;
         }
         Some(((self.tokens * 1000.0 / self.milliseconds) as u64).max(1))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct SpeedProof {
+    best: f64,
+    samples: u64,
+}
+
+impl SpeedProof {
+    fn add(&mut self, tokens_per_second: f64) {
+        self.best = tokens_per_second.max(self.best * PROOF_KEEP);
+        self.samples += 1;
+    }
+
+    fn tokens_per_second(&self) -> Option<u64> {
+        (PROOF_MIN_SAMPLES <= self.samples).then_some((self.best as u64).max(1))
     }
 }

@@ -1,5 +1,6 @@
 //! What a report says of the work at a worker, computed once per report.
 
+use super::MOST_TOKENS;
 use crate::fleet::Report;
 
 /// Work at a worker by its report.
@@ -19,11 +20,14 @@ impl ReportedWork {
         let then = report.own_then;
         let (foreign_tokens, foreign_requests) =
             match (report.waiting_uncached_tokens, report.waiting) {
-                (Some(tokens), _) => (tokens.saturating_sub(then.uncached_tokens), 0),
+                (Some(tokens), _) => {
+                    (tokens.saturating_sub(then.uncached_tokens).min(MOST_TOKENS), 0)
+                }
                 (None, Some(requests)) => (0, requests.saturating_sub(then.requests)),
                 (None, None) => (0, 0),
             };
-        let waiting_uncached_tokens = report.waiting_uncached_tokens.unwrap_or(u64::MAX);
+        let waiting_uncached_tokens =
+            report.waiting_uncached_tokens.map_or(u64::MAX, |tokens| tokens.min(MOST_TOKENS));
         Self { foreign_tokens, foreign_requests, waiting_uncached_tokens }
     }
 
@@ -34,7 +38,7 @@ impl ReportedWork {
         if self.foreign_requests == 0 {
             return self.foreign_tokens;
         }
-        self.foreign_requests.saturating_mul(mean_uncached_tokens)
+        self.foreign_requests.saturating_mul(mean_uncached_tokens).min(MOST_TOKENS)
     }
 
     /// Uncached tokens in the queue, if the report says.

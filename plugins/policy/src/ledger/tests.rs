@@ -10,7 +10,7 @@ fn outstanding(requests: u64, uncached_tokens: u64) -> Outstanding {
 }
 
 /// `L` without a report.
-fn own_line(ledger: &Ledger, now: u64, speed: Option<u64>) -> u64 {
+fn own_line(ledger: &Ledger, now: u64, speed: u32) -> u64 {
     ledger.line(Millis(now), speed, None, 0)
 }
 
@@ -52,7 +52,7 @@ fn a_completion_without_a_first_byte_clears_like_one() {
     ledger.finish(second, Millis(100));
     assert_eq!(ledger.outstanding(), outstanding(1, 300));
     // And it is when the worker came to the next one.
-    assert_eq!(own_line(&ledger, 110, Some(1_000)), 290);
+    assert_eq!(own_line(&ledger, 110, 1_000), 290);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_completion_after_the_first_byte_says_nothing_more() {
     let _second = ledger.dispatch(300, Streamed, Millis(0));
     ledger.first_byte(&first, Millis(10));
     ledger.finish(first, Millis(100));
-    assert_eq!(own_line(&ledger, 110, Some(1_000)), 200);
+    assert_eq!(own_line(&ledger, 110, 1_000), 200);
 }
 
 #[test]
@@ -95,10 +95,10 @@ fn the_head_progresses_from_its_dispatch_and_no_further_than_itself() {
     let ledger = Ledger::default();
     let _head = ledger.dispatch(6_000, Streamed, Millis(1_000));
     let _next = ledger.dispatch(3_000, Streamed, Millis(1_000));
-    assert_eq!(own_line(&ledger, 1_500, Some(8_000)), 5_000);
-    assert_eq!(own_line(&ledger, 9_000, Some(8_000)), 3_000);
-    assert_eq!(own_line(&ledger, 9_000, None), 9_000);
-    assert_eq!(own_line(&ledger, 0, Some(8_000)), 9_000);
+    assert_eq!(own_line(&ledger, 1_500, 8_000), 5_000);
+    assert_eq!(own_line(&ledger, 9_000, 8_000), 3_000);
+    assert_eq!(own_line(&ledger, 9_000, 0), 9_000);
+    assert_eq!(own_line(&ledger, 0, 8_000), 9_000);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn the_next_head_progresses_from_the_last_first_byte() {
     let head = ledger.dispatch(100, Streamed, Millis(0));
     let _next = ledger.dispatch(3_000, Streamed, Millis(0));
     ledger.first_byte(&head, Millis(1_000));
-    assert_eq!(own_line(&ledger, 1_100, Some(1_000)), 2_900);
+    assert_eq!(own_line(&ledger, 1_100, 1_000), 2_900);
 }
 
 #[test]
@@ -118,15 +118,14 @@ fn a_late_first_byte_shows_what_the_worker_was_busy_with() {
     ledger.first_byte(&fast, Millis(10));
     let _next = ledger.dispatch(3_000, Streamed, Millis(20));
     ledger.first_byte(&slow, Millis(500));
-    assert_eq!(own_line(&ledger, 600, Some(1_000)), 2_900);
+    assert_eq!(own_line(&ledger, 600, 1_000), 2_900);
 }
 
 #[test]
 fn foreign_work_is_what_the_report_shows_beyond_ours() {
     let ledger = Ledger::default();
     let _own = ledger.dispatch(2_000, Streamed, Millis(0));
-    let line =
-        |report: &Report| ledger.line(Millis(0), None, Some(&ReportedWork::of(report)), 4_000);
+    let line = |report: &Report| ledger.line(Millis(0), 0, Some(&ReportedWork::of(report)), 4_000);
     let then = outstanding(1, 2_000);
     assert_eq!(line(&Report { own_then: then, ..native(9, 42_000) }), 42_000);
     assert_eq!(line(&Report { own_then: then, ..native(9, 2_000) }), 2_000);
@@ -143,13 +142,50 @@ fn while_unstreamed_requests_are_outstanding_the_report_bounds_the_line() {
     ledger.report_published(&mark);
     let _since = ledger.dispatch(700, Streamed, Millis(0));
     let report = Report { own_then: mark.outstanding, ..native(0, 10) };
-    let line =
-        |report: &Report| ledger.line(Millis(0), None, Some(&ReportedWork::of(report)), 4_000);
+    let line = |report: &Report| ledger.line(Millis(0), 0, Some(&ReportedWork::of(report)), 4_000);
     assert_eq!(line(&report), 4_710);
     assert_eq!(line(&Report { waiting_uncached_tokens: None, ..report.clone() }), 50_700);
-    assert_eq!(own_line(&ledger, 0, None), 50_700);
+    assert_eq!(own_line(&ledger, 0, 0), 50_700);
     ledger.cancel(unstreamed);
     assert_eq!(line(&report), 700);
+}
+
+#[test]
+fn unstreamed_heads_are_taken_as_prefilled_when_their_time_is_over() {
+    let ledger = Ledger::default();
+    let first = ledger.dispatch(1_000, Unstreamed, Millis(0));
+    let second = ledger.dispatch(3_000, Unstreamed, Millis(500));
+    let _third = ledger.dispatch(6_000, Streamed, Millis(500));
+    ledger.expect(1_000, Millis(999));
+    assert_eq!(ledger.outstanding(), outstanding(3, 10_000));
+    ledger.expect(1_000, Millis(1_500));
+    assert_eq!(ledger.outstanding(), outstanding(2, 9_000));
+    // The second has been at it since the first was done.
+    assert_eq!(own_line(&ledger, 1_500, 1_000), 8_500);
+    ledger.expect(1_000, Millis(90_000));
+    // A streamed one says itself when it is done.
+    assert_eq!(ledger.outstanding(), outstanding(1, 6_000));
+    assert_eq!(own_line(&ledger, 4_500, 1_000), 5_500);
+    ledger.finish(first, Millis(91_000));
+    ledger.cancel(second);
+    assert_eq!((ledger.outstanding(), ledger.in_flight()), (outstanding(1, 6_000), 1));
+}
+
+#[test]
+fn time_in_which_nothing_was_sent_prefills_nothing() {
+    let ledger = Ledger::default();
+    let _long_done = ledger.dispatch(1_000, Unstreamed, Millis(0));
+    let _new = ledger.dispatch(5_000, Unstreamed, Millis(60_000));
+    ledger.expect(1_000, Millis(61_000));
+    assert_eq!(own_line(&ledger, 61_000, 1_000), 4_000);
+}
+
+#[test]
+fn without_a_speed_nothing_is_expected() {
+    let ledger = Ledger::default();
+    let _sent = ledger.dispatch(1_000, Unstreamed, Millis(0));
+    ledger.expect(0, Millis(u64::MAX));
+    assert_eq!(ledger.outstanding(), outstanding(1, 1_000));
 }
 
 #[test]
@@ -157,15 +193,15 @@ fn extremes_saturate_and_come_off_again() {
     let ledger = Ledger::default();
     let huge = ledger.dispatch(u64::MAX, Streamed, Millis(0));
     let _small = ledger.dispatch(5, Streamed, Millis(0));
-    assert_eq!(ledger.outstanding(), outstanding(2, u64::MAX));
+    assert_eq!(ledger.outstanding(), outstanding(2, MOST_TOKENS));
     let report = native(u64::MAX, u64::MAX);
     assert_eq!(
-        ledger.line(Millis(u64::MAX), None, Some(&ReportedWork::of(&report)), u64::MAX),
-        u64::MAX
+        ledger.line(Millis(u64::MAX), 0, Some(&ReportedWork::of(&report)), u64::MAX),
+        2 * MOST_TOKENS
     );
     ledger.cancel(huge);
     assert_eq!(ledger.outstanding(), outstanding(1, 5));
-    assert_eq!(own_line(&ledger, u64::MAX, Some(u64::MAX)), 0);
+    assert_eq!(own_line(&ledger, u64::MAX, u32::MAX), 0);
 }
 
 /// Sends so many requests, one at a time from `start` on, each answered after `ms` milliseconds.
@@ -226,15 +262,39 @@ fn waiting_behind_others_is_not_prefill_time() {
 }
 
 #[test]
-fn short_unstreamed_and_overtaking_requests_measure_nothing() {
+fn short_and_overtaking_requests_measure_nothing() {
     let ledger = Ledger::default();
     answer(&ledger, 0, 255, Streamed, 10, 500);
-    answer(&ledger, 10_000, 4_000, Unstreamed, 10, 500);
+    whole(&ledger, 10_000, 255, [500; 20].into_iter());
     for sent in (20_000..30_000).step_by(1_000) {
         let _overtaken = ledger.dispatch(4_000, Streamed, Millis(sent));
         answer(&ledger, sent, 4_000, Streamed, 1, 500);
     }
     assert_eq!(ledger.measured_speed(), None);
+}
+
+/// Whole answers that take so many milliseconds each.
+fn whole(ledger: &Ledger, start: u64, tokens: u64, times: impl Iterator<Item = u64>) {
+    for ms in times {
+        let ticket = ledger.dispatch(tokens, Unstreamed, Millis(start));
+        ledger.finish(ticket, Millis(start + ms));
+    }
+}
+
+#[test]
+fn whole_answers_prove_the_speed_of_the_fastest_where_nothing_is_streamed() {
+    let ledger = Ledger::default();
+    whole(&ledger, 0, 4_000, (1_000..16_000).step_by(1_000));
+    assert_eq!(ledger.measured_speed(), None);
+    whole(&ledger, 0, 4_000, [9_000].into_iter());
+    let speed = ledger.measured_speed().unwrap();
+    assert!((3_900..=4_000).contains(&speed), "{speed}");
+    // A worker that became slower is believed to be, in time.
+    whole(&ledger, 0, 4_000, [20_000; 2_000].into_iter());
+    assert!(ledger.measured_speed().unwrap() < 2_000);
+    answer(&ledger, 100_000, 4_000, Streamed, 4, 250);
+    whole(&ledger, 0, 4_000, [1_000].into_iter());
+    assert_eq!(ledger.measured_speed(), Some(16_000));
 }
 
 #[test]
