@@ -2,12 +2,13 @@
 
 use crate::metrics::Outcome;
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tidegate_policy::decision::{Considered, CostTrace, Decision};
 use tidegate_policy::fleet::Fleet;
 use tidegate_policy::learned::Selection;
+use tidegate_policy::prefix::{PrefixKey, PrefixKeys};
 
 /// The log target of the access log.
 pub const ACCESS_LOG: &str = "access";
@@ -77,6 +78,9 @@ pub struct Record {
     /// The route it took, under the policy `learned`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<RouteSelected>,
+    /// What its prompt begins with, in the access log, if that is to have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<PrefixRow>,
     /// The rungs; not part of the access log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rungs: Option<Rungs>,
@@ -118,6 +122,38 @@ pub struct PromptTokens {
     pub matched: Option<u64>,
     /// What the answer said was cached.
     pub cached: Option<u64>,
+}
+
+/// Most keys of a [`PrefixRow`].
+const MOST_KEYS: u64 = 32;
+
+/// Some of a prompt's prefix keys: every so many bytes one, which stands for all before it. The
+/// distance is a power of two blocks, so that keys of prompts of any length fall on each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrefixRow {
+    /// Prompt bytes.
+    pub bytes: u64,
+    /// From one key to the next, bytes.
+    pub step: u64,
+    /// In hexadecimal.
+    pub keys: Vec<String>,
+}
+
+impl PrefixRow {
+    /// Of a prompt in blocks of this many bytes.
+    pub fn new(keys: &PrefixKeys, block_bytes: u32) -> Self {
+        let whole = keys.bytes() / u64::from(block_bytes.max(1));
+        let blocks = whole.div_ceil(MOST_KEYS).next_power_of_two();
+        let each = usize::try_from(blocks).unwrap_or(usize::MAX);
+        let whole = usize::try_from(whole).unwrap_or(usize::MAX).min(keys.keys().len());
+        // The last one is partial, if it is: nobody else's prompt ends there.
+        let last = keys.keys()[..whole].chunks_exact(each).filter_map(<[PrefixKey]>::last);
+        Self {
+            bytes: keys.bytes(),
+            step: blocks * u64::from(block_bytes),
+            keys: last.map(|key| format!("{:016x}", key.0)).collect(),
+        }
+    }
 }
 
 /// A decision rung by rung, with names instead of positions.
@@ -232,5 +268,38 @@ impl CandidateRow {
             queue: considered.queue,
             verdict: considered.verdict.as_str(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::num::NonZeroU32;
+    use tidegate_policy::prefix::Root;
+
+    fn keys(bytes: u64) -> PrefixKeys {
+        let block = NonZeroU32::new(512).unwrap();
+        PrefixKeys::of_digests(block, Root::new("m"), bytes, 0..bytes.div_ceil(512))
+    }
+
+    #[test]
+    fn keys_of_a_longer_prompt_are_further_apart_and_fall_on_those_of_a_shorter() {
+        for (bytes, step, count) in [
+            (511, 512, 0),
+            (512, 512, 1),
+            (32 * 512, 512, 32),
+            (33 * 512, 1_024, 16),
+            (400_000, 16_384, 24),
+        ] {
+            let row = PrefixRow::new(&keys(bytes), 512);
+            assert_eq!((row.bytes, row.step, row.keys.len()), (bytes, step, count), "{bytes}");
+        }
+        let (short, long) =
+            (PrefixRow::new(&keys(30 * 512), 512), PrefixRow::new(&keys(60 * 512), 512));
+        assert_eq!(
+            long.keys[..15],
+            short.keys.iter().skip(1).step_by(2).cloned().collect::<Vec<_>>()
+        );
     }
 }

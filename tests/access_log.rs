@@ -137,3 +137,25 @@ async fn a_sample_of_one_is_every_request() {
     edge.booked(20).await;
     assert_eq!(lines(&edge, 20).await.len(), 20);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prefix_keys_are_logged_on_request_and_tell_what_prompts_share() {
+    let engine = Engine::start().await;
+    let yaml = format!("  access_log: {{prefixes: true}}\n{}", model(&[], &[engine.url()]));
+    let edge = Edge::start(&yaml).await;
+    let beginning = "s3cret-prompt ".repeat(400);
+    for (at, end) in ["one", "two"].iter().enumerate() {
+        let prompt = format!("{beginning}{}", end.repeat(400));
+        assert_eq!(post(edge.traffic, CHAT, &chat("m", &prompt)).await.status, 200);
+        lines(&edge, at + 1).await;
+    }
+    let lines = lines(&edge, 2).await;
+    let rows = [0, 1].map(|at| &lines[at]["prefix"]);
+    let keys = rows.map(|row| row["keys"].as_array().unwrap());
+    let step = rows[0]["step"].as_u64().unwrap();
+    assert_eq!((step, rows[1]["step"].as_u64()), (512, Some(512)));
+    let common = keys[0].iter().zip(keys[1]).take_while(|(a, b)| a == b).count();
+    assert_eq!(common, beginning.len() / 512);
+    assert!(common < keys[0].len() && keys[0].len() <= 32);
+    assert!(!edge.log().contains("s3cret"), "{}", edge.log());
+}

@@ -93,6 +93,7 @@ fn record(request_id: &str) -> Arc<Record> {
         total_ms: 7,
         attempts: 1,
         route: None,
+        prefix: None,
         rungs: None,
     })
 }

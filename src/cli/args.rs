@@ -268,6 +268,7 @@ mod tests {
             "tidegate explain --admin http://127.0.0.1:9909 --request body.json",
             "tidegate explain --scenario f --json",
             "tidegate routes --scenario f --json",
+            "tidegate simulate --trace f --compare cost pin --seeds 5",
             "tidegate upgrade -c f --pid 7 --binary /b",
             "tidegate demo --workers 8",
         ] {

@@ -147,6 +147,8 @@ pub struct AccessLog {
     pub enabled: bool,
     /// Share of requests logged, 0 to 1.
     pub sample: f64,
+    /// With some of each prompt's prefix keys.
+    pub prefixes: bool,
 }
 
 impl std::fmt::Display for Address {

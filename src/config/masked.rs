@@ -44,7 +44,11 @@ pub(super) fn config(config: &Config) -> Value {
             "capacity_slack": config.index.capacity_slack,
         },
         "dns_interval": time(config.dns_interval),
-        "access_log": {"enabled": config.access_log.enabled, "sample": config.access_log.sample},
+        "access_log": {
+            "enabled": config.access_log.enabled,
+            "sample": config.access_log.sample,
+            "prefixes": config.access_log.prefixes,
+        },
         "models": config.models.iter().map(|m| model(m)).collect::<Vec<_>>(),
     });
     let _ = top.insert("tidegate".into(), own);

@@ -3,7 +3,7 @@
 use super::context::RequestContext;
 use super::reply::Refusal;
 use crate::fleet::ModelFleet;
-use crate::journal::{ACCESS_LOG, PromptTokens, Record, RouteSelected, Rungs};
+use crate::journal::{ACCESS_LOG, PrefixRow, PromptTokens, Record, RouteSelected, Rungs};
 use crate::metrics::{OTHER, Outcome};
 use crate::prompt::usage::{Usage, UsageReader};
 use crate::routing::{self, Choice, Used};
@@ -145,12 +145,19 @@ fn record(session: &Session, ctx: &RequestContext, outcome: Outcome, usage: &Usa
         queued_ms: ctx.queued.map(millis),
         attempts: ctx.attempts,
         route: route.map(RouteSelected::from),
+        prefix: None,
         rungs: routed.map(|(fleet, decision)| Rungs::new(fleet, decision)),
     }
 }
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn prefix(ctx: &RequestContext) -> Option<PrefixRow> {
+    let query = ctx.query.as_ref().filter(|_| ctx.running.config.access_log.prefixes)?;
+    let fleet = ctx.model.fleet.as_ref()?;
+    Some(PrefixRow::new(&query.keys, fleet.block_bytes()))
 }
 
 fn write_access_log(ctx: &RequestContext, record: &Record) {
@@ -161,7 +168,7 @@ fn write_access_log(ctx: &RequestContext, record: &Record) {
     if settings.sample < 1.0 && settings.sample <= fastrand::f64() {
         return;
     }
-    let line = Record { rungs: None, ..record.clone() };
+    let line = Record { rungs: None, prefix: prefix(ctx), ..record.clone() };
     match serde_json::to_string(&line) {
         Ok(line) => log::info!(target: ACCESS_LOG, "{line}"),
         Err(error) => log::error!("an access log line cannot be written: {error}"),

@@ -56,9 +56,8 @@ pub struct Burst {
 }
 
 impl Shape {
-    /// The arrivals made of a trace, in order.
-    pub fn of(&self, trace: &[TraceRequest], seed: u64) -> Vec<TraceRequest> {
-        let mut requests = trace.to_vec();
+    /// The arrivals made of a trace, which is in order, as they are.
+    pub fn of(&self, mut requests: Vec<TraceRequest>, seed: u64) -> Vec<TraceRequest> {
         if self.spread {
             trace::spread(&mut requests, seed);
         }
@@ -129,4 +128,71 @@ fn conversations(requests: &[TraceRequest]) -> Vec<u64> {
         blocks().find(|id| uses[id] < common).or_else(|| blocks().last()).unwrap_or(0)
     };
     requests.iter().map(own).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trace() -> Vec<TraceRequest> {
+        let request = |at: u64| TraceRequest {
+            at: Duration::from_secs(at),
+            input_tokens: 1_024,
+            output_tokens: 9,
+            // Everybody's first block, then that of one of ten conversations.
+            blocks: vec![7, 100 + at % 10],
+        };
+        (0..1_000).map(request).collect()
+    }
+
+    fn shaped(shape: Shape) -> Vec<TraceRequest> {
+        Shape { spread: false, ..shape }.of(trace(), 1)
+    }
+
+    #[test]
+    fn a_burst_draws_later_arrivals_forward_and_keeps_the_rate_after() {
+        let (start, lasts) = (Duration::from_secs(100), Duration::from_secs(20));
+        let requests = shaped(Shape {
+            rate: 2.0,
+            burst: Some(Burst { start, lasts, factor: 3.0 }),
+            ..Shape::default()
+        });
+        let within = |from: f64, to: f64| {
+            let inside = |request: &&TraceRequest| (from..to).contains(&request.at.as_secs_f64());
+            requests.iter().filter(inside).count()
+        };
+        assert_eq!((within(0.0, 100.0), within(100.0, 120.0)), (200, 120));
+        assert_eq!(within(120.0, 220.0), 200);
+        assert!(requests.is_sorted_by_key(|request| request.at));
+    }
+
+    #[test]
+    fn heat_is_for_whole_conversations() {
+        let hot = Some(Hot { share: 0.5, blocks: 3 });
+        let requests = shaped(Shape { hot, ..Shape::default() });
+        let is_hot = |request: &TraceRequest| request.blocks[0] == u64::MAX;
+        let count = requests.iter().filter(|request| is_hot(request)).count();
+        assert!((200..=800).contains(&count), "{count}");
+        for request in &requests {
+            let blocks = if is_hot(request) { 5 } else { 2 };
+            assert_eq!((request.blocks.len(), request.input_tokens), (blocks, 512 * blocks as u32));
+            assert_eq!(
+                is_hot(request),
+                is_hot(&requests[request.blocks[blocks - 1] as usize - 100])
+            );
+        }
+    }
+
+    #[test]
+    fn prompts_that_are_torn_apart_share_nothing() {
+        let requests = shaped(Shape { unshared: 0.9, ..Shape::default() });
+        let shared = requests.iter().filter(|request| request.blocks[0] == 7).count();
+        assert!((50..150).contains(&shared), "{shared}");
+    }
+
+    #[test]
+    fn a_time_limit_is_one_of_the_trace() {
+        let until = Some(Duration::from_secs(100));
+        assert_eq!(shaped(Shape { until, rate: 4.0, ..Shape::default() }).len(), 100);
+    }
 }

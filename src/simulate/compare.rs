@@ -3,7 +3,7 @@
 use super::arrivals::Shape;
 use super::figures::Figures;
 use super::rule_set::RuleSet;
-use super::trace::TraceRequest;
+use super::traffic_source::Source;
 use super::world::{self, Scene, WorldError};
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
@@ -15,7 +15,7 @@ pub struct Comparison<'a> {
     /// Engines, edges, reports.
     pub scene: &'a Scene,
     /// Where arrivals come from.
-    pub trace: &'a [TraceRequest],
+    pub source: &'a Source,
     /// What is made of them.
     pub shape: &'a Shape,
     /// The rule sets.
@@ -33,6 +33,34 @@ pub struct Compared {
     pub name: String,
     /// By seed.
     pub runs: Vec<Figures>,
+}
+
+impl Compared {
+    /// The middle of a figure over the runs; the mean of two.
+    pub fn median(&self, of: impl Fn(&Figures) -> f64) -> f64 {
+        median(self.runs.iter().map(of))
+    }
+
+    /// The least and the most of a figure.
+    pub fn range(&self, of: impl Fn(&Figures) -> f64) -> (f64, f64) {
+        let values = || self.runs.iter().map(&of);
+        (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max))
+    }
+
+    /// How far apart the runs lie, as a part of the median.
+    pub fn spread(&self, of: impl Fn(&Figures) -> f64) -> f64 {
+        let (least, most) = self.range(&of);
+        (most - least) / self.median(of).max(1e-9)
+    }
+}
+
+/// The middle value; the mean of two; 0 of none.
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let upper = values.get(values.len() / 2).copied().unwrap_or(0.0);
+    let lower = values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0.0);
+    f64::midpoint(lower, upper)
 }
 
 impl Comparison<'_> {
@@ -75,7 +103,7 @@ impl Comparison<'_> {
 
     fn one(&self, set: usize, seed: usize) -> Result<Figures, WorldError> {
         let (set, seed) = (&self.sets[set], self.seeds[seed]);
-        let arrivals = self.shape.of(self.trace, seed);
+        let arrivals = self.source.arrivals(self.shape, seed);
         world::run(self.scene, &set.config, &arrivals, seed).map(|run| run.figures())
     }
 }

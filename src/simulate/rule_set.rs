@@ -339,7 +339,7 @@ mod tests {
     fn what_could_not_be_configured_cannot_be_compared() {
         for (text, why) in [
             ("ladders", "`ladders` is no rule set"),
-            ("cost:limit=4", "worker_queue_limit"),
+            ("cost:limit=4", "--worker-queue-limit: \"4\": belongs to `selection: ladder`"),
             ("ladder:floor=4", "needs `worker_queue_limit`"),
             ("ladder:speed=4", "`speed` is no policy setting"),
             ("ladder:limit", "`limit`: each setting is KEY=VALUE"),

@@ -76,6 +76,14 @@ pub enum WorldError {
         /// Workers of the model.
         workers: usize,
     },
+    /// Something happens to an engine that is not there.
+    #[error("there is no engine {engine}: the last of {engines} is {last}", last = engines.saturating_sub(1))]
+    NoEngine {
+        /// Which, counted from 0.
+        engine: u32,
+        /// How many there are.
+        engines: usize,
+    },
     /// Its rules are not simulated.
     #[error("policy `learned` routes over layer shards, which are not simulated")]
     Learned,
@@ -131,6 +139,10 @@ impl<'a> World<'a> {
         let workers = edges[0].workers();
         if workers != scene.engines.len() {
             return Err(WorldError::Workers { engines: scene.engines.len(), workers });
+        }
+        let engines = scene.engines.len();
+        if let Some(wrong) = scene.outages.iter().find(|outage| engines <= outage.engine as usize) {
+            return Err(WorldError::NoEngine { engine: wrong.engine, engines });
         }
         match &edges[0].fleet.config.policy {
             Policy::Learned(_) => return Err(WorldError::Learned),
@@ -191,10 +203,9 @@ impl<'a> World<'a> {
                 self.advance(engine);
             }
             Event::Poll { edge, engine } => {
-                let (edges, engines) = (&mut self.edges, &self.engines);
-                let mut at =
-                    polls::At { now: self.now, scene: self.scene, agenda: &mut self.agenda };
-                self.polls.poll(edge, engine, &edges[edge as usize], engines, &mut at);
+                let of = &self.edges[edge as usize];
+                let asking = polls::Asking { of, edge, engine, now: self.now, scene: self.scene };
+                self.polls.poll(&asking, &self.engines, &mut self.agenda);
             }
             Event::Report { edge, engine } => {
                 let of = &mut self.edges[edge as usize];

@@ -3,15 +3,17 @@
 use crate::config::{Calibration, duration_of};
 use crate::simulate::arrivals::{Burst, Hot, Shape};
 use crate::simulate::engine::EngineConfig;
+use crate::simulate::generate::Generator;
 use crate::simulate::server::LoadEndpoint;
-use crate::simulate::world::{Outage, Scene};
-use clap::ValueEnum;
+use crate::simulate::world::{Outage, Scene, WorldError};
+use clap::{ArgGroup, ValueEnum};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// `tidegate simulate`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(group(ArgGroup::new("arrivals").required(true).args(["trace", "access_log", "generate", "fit"])))]
 pub struct SimulateArgs {
     /// Configuration: its policy is the rule set `file`, its other settings are everybody's
     #[arg(short, long, value_name = "FILE", alias = "config")]
@@ -22,6 +24,9 @@ pub struct SimulateArgs {
     /// Rule sets, once for each or with spaces: NAME[:KEY=VALUE[/VALUE...],...]
     #[arg(long, value_name = "SPEC", num_args = 1.., help_heading = COMPARED)]
     pub compare: Vec<String>,
+    /// Try limits and floors, and say which would be best and why
+    #[arg(long, help_heading = COMPARED)]
+    pub suggest: bool,
     /// Runs of each rule set, each with arrivals and dice of its own
     #[arg(long, value_name = "N", default_value = "1", help_heading = COMPARED)]
     pub seeds: NonZeroU32,
@@ -34,6 +39,12 @@ pub struct SimulateArgs {
     /// Write all figures as JSON
     #[arg(long, value_name = "FILE", help_heading = COMPARED)]
     pub json: Option<PathBuf>,
+    /// Draw the figures as SVG
+    #[arg(long, value_name = "FILE", help_heading = COMPARED)]
+    pub svg: Option<PathBuf>,
+    /// Print the numbers of the engines behind an access log, as a file for --engine, and end
+    #[arg(long, value_name = "LOG", exclusive = true)]
+    pub fit: Option<PathBuf>,
     /// What comes.
     #[command(flatten)]
     pub traffic: TrafficArgs,
@@ -49,15 +60,24 @@ const FLEET: &str = "What there is";
 /// Where arrivals come from and what is done to them.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TrafficArgs {
-    /// Trace: timestamp, input_length, output_length and hash_ids a line
+    /// Mooncake trace: timestamp, input_length, output_length and hash_ids a line
     #[arg(long, value_name = "FILE", help_heading = TRAFFIC)]
-    pub trace: PathBuf,
-    /// Settings of the four keys below that go together
+    pub trace: Option<PathBuf>,
+    /// The edge's access log, written with `access_log: {prefixes: true}`
+    #[arg(long, value_name = "FILE", help_heading = TRAFFIC)]
+    pub access_log: Option<PathBuf>,
+    /// Made up: chat, agents, system, hot or unique[:requests=N,rate=F,prefixes=N,prefix_tokens=N,turns=F,input_tokens=F,output_tokens=F,pause=F]
+    #[arg(long, value_name = "KIND", value_parser = generator, help_heading = TRAFFIC)]
+    pub generate: Option<Generator>,
+    /// Settings of rate, until, burst, hot and unshared that go together
     #[arg(long, value_name = "NAME", help_heading = TRAFFIC)]
     pub scene: Option<SceneName>,
     /// Multiply the rate of arrivals [1]
     #[arg(long, value_name = "F", value_parser = positive, help_heading = TRAFFIC)]
     pub rate: Option<f64>,
+    /// The same, so that uncached prompts come to LOAD times what the engines compute
+    #[arg(long, value_name = "LOAD", value_parser = positive, conflicts_with = "rate", help_heading = TRAFFIC)]
+    pub load: Option<f64>,
     /// Only what comes before this time of the trace
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = TRAFFIC)]
     pub until: Option<Duration>,
@@ -143,7 +163,8 @@ impl TrafficArgs {
     pub fn shape(&self) -> Shape {
         let scene = self.scene.map_or_else(Shape::default, SceneName::shape);
         Shape {
-            spread: !self.on_grid,
+            // Other arrivals have times of their own.
+            spread: !self.on_grid && self.trace.is_some(),
             until: self.until.or(scene.until),
             unshared: self.unshared.unwrap_or(scene.unshared),
             hot: self.hot.or(scene.hot),
@@ -173,16 +194,21 @@ impl SceneName {
 
 impl FleetArgs {
     /// The scene with so many engines.
-    pub fn scene(&self, engines: usize, unstreamed: f64) -> Scene {
+    ///
+    /// # Errors
+    /// One that is to be slow is not there.
+    pub fn scene(&self, engines: usize, unstreamed: f64) -> Result<Scene, WorldError> {
         let engine = EngineConfig::default();
         let engine = self.engine.map_or(engine, |calibration| engine.calibrated(&calibration));
         let mut engines = vec![engine; engines];
         for &(slow, factor) in &self.slow {
-            if let Some(engine) = engines.get_mut(slow as usize) {
-                *engine = engine.slowed(factor);
-            }
+            let all = engines.len();
+            let Some(engine) = engines.get_mut(slow as usize) else {
+                return Err(WorldError::NoEngine { engine: slow, engines: all });
+            };
+            *engine = engine.slowed(factor);
         }
-        Scene {
+        Ok(Scene {
             engines,
             edges: self.edges.get(),
             reports: match self.reports {
@@ -195,7 +221,7 @@ impl FleetArgs {
             unstreamed,
             bytes_per_token: self.bytes_per_token,
             outages: self.outage.clone(),
-        }
+        })
     }
 }
 
@@ -242,6 +268,10 @@ fn outage(text: &str) -> Result<Outage, String> {
     let [engine, at, lasts] = parts(text)?;
     let at = time(at)?;
     Ok(Outage { engine: whole(engine)?, at, until: at.saturating_add(time(lasts)?) })
+}
+
+fn generator(text: &str) -> Result<Generator, String> {
+    Generator::named(text).map_err(|error| error.to_string())
 }
 
 fn calibration(text: &str) -> Result<Calibration, String> {

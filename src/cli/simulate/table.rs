@@ -1,6 +1,6 @@
 //! A comparison as a table: a line a rule set, medians over its seeds.
 
-use crate::simulate::compare::Compared;
+use crate::simulate::compare::{Compared, median};
 use crate::simulate::figures::Figures;
 use std::fmt::Write;
 
@@ -59,23 +59,13 @@ fn titles() -> Vec<String> {
 
 fn row(set: &Compared, first: Option<&Compared>) -> Vec<String> {
     let mean = |figures: &Figures| figures.first_token.geometric_mean;
-    let cells = COLUMNS.iter().map(|(_, of, written)| written(median(set.runs.iter().map(of))));
-    let least = set.runs.iter().map(mean).fold(f64::INFINITY, f64::min);
-    let most = set.runs.iter().map(mean).fold(0.0, f64::max);
+    let cells = COLUMNS.iter().map(|(_, of, written)| written(set.median(of)));
+    let (least, most) = set.range(mean);
     let ratios = first.into_iter().flat_map(|first| set.runs.iter().zip(&first.runs));
     let ratio = median(ratios.map(|(own, first)| mean(own) / mean(first).max(1e-9)));
     let range = format!("{}-{}", seconds(least), seconds(most));
     let name = [set.name.clone()];
     name.into_iter().chain(cells).chain([range, two_digits(ratio)]).collect()
-}
-
-/// The middle value; the mean of two.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let upper = values.get(values.len() / 2).copied().unwrap_or(0.0);
-    let lower = values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0.0);
-    f64::midpoint(lower, upper)
 }
 
 /// Three significant digits, at most to the millisecond.

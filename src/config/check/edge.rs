@@ -60,6 +60,7 @@ pub(super) fn access_log(mut from: Section<'_>) -> AccessLog {
     AccessLog {
         enabled: from.read("enabled", true, boolean),
         sample: from.read("sample", 1.0, number(0.0..=1.0)),
+        prefixes: from.read("prefixes", false, boolean),
     }
 }
 

@@ -127,7 +127,7 @@ pub(super) fn config(models: Vec<Model>) -> Config {
         shutdown: Shutdown { drain_delay: Duration::ZERO },
         index: Index { block_bytes: 512, max_entries: 1_000, capacity_slack: 1.0 },
         dns_interval: Duration::from_millis(20),
-        access_log: AccessLog { enabled: false, sample: 1.0 },
+        access_log: AccessLog { enabled: false, sample: 1.0, prefixes: false },
         models: models.into_iter().map(Arc::new).collect(),
         warnings: ConfigErrors::default(),
     }

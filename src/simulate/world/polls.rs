@@ -23,11 +23,13 @@ pub(super) struct Polls {
     polls: u64,
 }
 
-/// The moment of a poll.
-pub(super) struct At<'a> {
+/// Who asks whom, and when.
+pub(super) struct Asking<'a> {
+    pub(super) of: &'a Edge,
+    pub(super) edge: u32,
+    pub(super) engine: u32,
     pub(super) now: Duration,
     pub(super) scene: &'a Scene,
-    pub(super) agenda: &'a mut Agenda,
 }
 
 impl Polls {
@@ -57,36 +59,30 @@ impl Polls {
     }
 
     /// A poll is sent, and its successor planned.
-    pub(super) fn poll(
-        &mut self,
-        edge: u32,
-        engine: u32,
-        of: &Edge,
-        engines: &Engines,
-        at: &mut At<'_>,
-    ) {
+    pub(super) fn poll(&mut self, asking: &Asking<'_>, engines: &Engines, agenda: &mut Agenda) {
         const LOSS: u64 = 22;
         const JITTER: u64 = 23;
+        let Asking { edge, engine, now, scene, .. } = *asking;
         self.polls += 1;
-        let sent = of.fleet.workers()[engine as usize].asked();
-        let is_lost = fraction(self.seed, LOSS, self.polls) < at.scene.report_loss;
-        let (outcome, delay) = if is_lost || self.timeout < at.scene.report_delay {
+        let sent = asking.of.fleet.workers()[engine as usize].asked();
+        let is_lost = fraction(self.seed, LOSS, self.polls) < scene.report_loss;
+        let (outcome, delay) = if is_lost || self.timeout < scene.report_delay {
             (PollOutcome::Timeout, self.timeout)
         } else {
-            let outcome = match engines.page(engine, at.scene.reports, at.now) {
+            let outcome = match engines.page(engine, scene.reports, now) {
                 Some(page) => {
                     parse(&page, None).map_or_else(PollOutcome::Unreadable, PollOutcome::Report)
                 }
                 None => PollOutcome::Unreachable("connection refused".to_owned()),
             };
-            (outcome, at.scene.report_delay)
+            (outcome, scene.report_delay)
         };
         let place = self.place(edge, engine);
         self.under_way[place] = Some((sent, outcome));
-        at.agenda.put(at.now + delay, Event::Report { edge, engine });
+        agenda.put(now + delay, Event::Report { edge, engine });
         // As the edge does it: an interval from the sending, a tenth shorter or longer.
         let pause = self.interval.mul_f64(0.9 + 0.2 * fraction(self.seed, JITTER, self.polls));
-        at.agenda.put(at.now + pause.max(delay), Event::Poll { edge, engine });
+        agenda.put(now + pause.max(delay), Event::Poll { edge, engine });
     }
 
     /// A poll's answer is there.

@@ -1,0 +1,122 @@
+//! Virtual time against sockets: the same trace through the real edge at the demo's engines, and
+//! through `tidegate simulate`'s world, comes to the same hit rate and time to first token.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::time::Duration;
+use support::edge::{Edge, workers};
+use tidegate::simulate::access_log;
+use tidegate::simulate::arrivals::Shape;
+use tidegate::simulate::engine::EngineConfig;
+use tidegate::simulate::figures::Figures;
+use tidegate::simulate::replay::{ReplayConfig, Summary, replay};
+use tidegate::simulate::rule_set::RuleSets;
+use tidegate::simulate::server::{FleetConfig, LoadEndpoint, SimulatedFleet};
+use tidegate::simulate::trace::{self, TraceRequest};
+use tidegate::simulate::world::{self, Scene};
+
+const ENGINES: u32 = 4;
+/// Simulated seconds per wall second: a millisecond of the machine's is five of the engines'.
+const SPEED: f64 = 5.0;
+/// Between two polls, wall time; simulated time has half a second.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// A machine that sends requests later than this, simulated time, tells nothing about times.
+const TOO_LATE: Duration = Duration::from_millis(100);
+
+fn requests() -> Vec<TraceRequest> {
+    let file =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/conversation_trace_1500.jsonl");
+    let until = Some(Duration::from_secs(100));
+    Shape { until, ..Shape::default() }.of(trace::read_file(&file).unwrap(), 1)
+}
+
+/// What clients saw, and the edge's log.
+async fn over_sockets(policy: &str, requests: &[TraceRequest]) -> (Summary, String) {
+    let config = FleetConfig {
+        model: "m".to_owned(),
+        speed: SPEED,
+        bytes_per_token: 1,
+        tokens_per_event: 32,
+        ..FleetConfig::default()
+    };
+    let fleet = SimulatedFleet::start(ENGINES as usize, config).await.unwrap();
+    let urls: Vec<String> =
+        fleet.addresses().iter().map(|address| format!("http://{address}")).collect();
+    let interval = INTERVAL.as_millis();
+    let edge = Edge::start(&format!(
+        "  access_log: {{prefixes: true}}\n  load_reports: {{interval: {interval}ms, timeout: 400ms, max_age: 2s}}\n  models:\n    - name: m\n      {policy}\n      workers:\n{}",
+        workers(&urls)
+    ))
+    .await;
+    let replayed = ReplayConfig {
+        target: edge.traffic,
+        model: "m".to_owned(),
+        speed: SPEED,
+        bytes_per_token: 1,
+        timeout: Duration::from_secs(120),
+    };
+    let summary = replay(requests, &replayed).await;
+    edge.booked(requests.len()).await;
+    fleet.shutdown().await;
+    (summary, edge.log())
+}
+
+fn in_virtual_time(rules: &str, requests: &[TraceRequest]) -> Figures {
+    let named = RuleSets { engines: NonZeroU32::new(ENGINES), ..RuleSets::default() };
+    let sets = named.named(rules).unwrap();
+    let scene = Scene {
+        engines: vec![EngineConfig::default(); ENGINES as usize],
+        edges: 1,
+        reports: LoadEndpoint::GetLoad,
+        report_delay: Duration::ZERO,
+        report_loss: 0.0,
+        unstreamed: 0.0,
+        bytes_per_token: 1,
+        outages: Vec::new(),
+    };
+    world::run(&scene, &sets[0].config, requests, 1).unwrap().figures()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn virtual_time_and_sockets_agree() {
+    let requests = requests();
+    let pin = "cache_aware: {worker_queue_limit: 8, saturation_queue_floor: 1}";
+    let (cost, pinned) = tokio::join!(
+        over_sockets("cache_aware: {selection: cost}", &requests),
+        over_sockets(pin, &requests)
+    );
+    for (rules, (sockets, log)) in [("cost", cost), ("pin", pinned)] {
+        let figures = in_virtual_time(rules, &requests);
+        assert_eq!((sockets.ok, figures.answered), (requests.len() as u64, requests.len() as u64));
+        let points = 100.0 * (sockets.hit_rate() - figures.hit_rate);
+        let half = sockets.first_token_at(0.5).as_secs_f64();
+        let ratio = half / figures.first_token.p50;
+        println!(
+            "{rules}: hit rate {:.2} % and {:.2} %, first token p50 {half:.3} s and {:.3} s, latest {:?}",
+            100.0 * sockets.hit_rate(),
+            100.0 * figures.hit_rate,
+            figures.first_token.p50,
+            sockets.late
+        );
+        assert!(points.abs() <= 1.0, "{rules}: {points} points apart");
+        let is_quiet = sockets.late < TOO_LATE;
+        assert!(!is_quiet || (0.9..=1.1).contains(&ratio), "{rules}: {ratio} of the time");
+        let logged = in_virtual_time(rules, &replayed_from(&log));
+        assert_eq!(logged.answered, requests.len() as u64);
+        let points = 100.0 * (logged.hit_rate - figures.hit_rate);
+        println!("{rules}: hit rate {:.2} % by the log", 100.0 * logged.hit_rate);
+        assert!(points.abs() <= 2.0, "{rules}: {points} points apart by the log");
+    }
+}
+
+/// The requests the access log tells of, at their simulated times.
+fn replayed_from(log: &str) -> Vec<TraceRequest> {
+    let logged = access_log::read(log.as_bytes()).unwrap();
+    let mut requests = access_log::trace(&logged).unwrap();
+    requests.iter_mut().for_each(|request| request.at = request.at.mul_f64(SPEED));
+    requests
+}
