@@ -26,8 +26,11 @@ use tidegate_policy::learned::Pin;
 use tidegate_policy::scenario;
 use xxhash_rust::xxh3::xxh3_64;
 
+/// Reads any bytes; panics where it must not.
+pub type Target = fn(&[u8]);
+
 /// Every target by its name.
-pub const ALL: [(&str, fn(&[u8])); 9] = [
+pub const ALL: [(&str, Target); 9] = [
     ("body", body),
     ("encoding", coded),
     ("answer", answer),
