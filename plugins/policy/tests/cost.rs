@@ -175,7 +175,7 @@ impl Case {
             reports.iter().filter_map(|report| report.total_tokens.zip(report.max_total_tokens));
         let (held, all) =
             known.fold((0, 0), |sum, (held, all)| (sum.0 + held.min(all), sum.1 + all));
-        if all == 0 { 0 } else { held * 1_000_000 / all }
+        (held * 1_000_000).checked_div(all).unwrap_or(0)
     }
 
     fn has_room(&self, worker: &Worker) -> bool {
