@@ -7,9 +7,9 @@ mod upgrade;
 
 use crate::config::{Address, Config, Listener, Source};
 use crate::handover::{self, Trust};
-use crate::proxy::{Edge, FrontDoor};
+use crate::proxy::{Edge, FrontDoor, Seats, TlsDoor};
 use crate::state::State;
-use crate::{fleet, reload};
+use crate::{fleet, history, reload};
 use admin_app::AdminApp;
 use async_trait::async_trait;
 use lifecycle::{EarlyExit, HangUp, Signals};
@@ -19,6 +19,9 @@ use pingora::server::configuration::{Opt, ServerConf};
 use pingora::server::{RunArgs, Server, ShutdownWatch};
 use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
+use pingora::tls::ResolvesServerCert;
+use rustls::server::ClientHello;
+use rustls::sign::CertifiedKey;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,9 +29,10 @@ use thiserror::Error;
 use upgrade::{Arrival, Predecessor, Sockets, Turn};
 
 /// What is logged without `RUST_LOG`: warnings of everything, and what an operator wants to know of
-/// the edge. Not Pingora's lines on single connections: any client can cause them, and outcomes tell
-/// the same.
-pub const LOG_FILTER: &str = "warn,pingora_proxy=off,tidegate=info,access=info";
+/// the edge. Not Pingora's lines on single connections, handshakes included: any client can cause
+/// them, and outcomes tell the same.
+pub const LOG_FILTER: &str = "warn,pingora_proxy=off,pingora_core::services::listening=off,\
+                              pingora_core::apps=off,tidegate=info,access=info";
 
 /// The thread in which Pingora receives a predecessor's sockets.
 const BOOTSTRAP: &str = "BG Bootstrap Service";
@@ -121,7 +125,9 @@ pub fn serve(config: Arc<Config>, source: Option<Source>, start: Start) -> Resul
     }
     server.add_service(background_service("fleet", FleetTasks(Arc::clone(&state))));
     server.add_service(background_service("reload", ReloadTasks(Arc::clone(&state), hangup)));
+    server.add_service(background_service("history", HistoryTask(Arc::clone(&state))));
     server.add_service(background_service("exit", EarlyExit::new(Arc::clone(&state))));
+    config.warn();
     log::info!("{} model(s) configured; admin on {}", config.models.len(), config.admin.address);
     let upgrade_sock = config.upgrade_sock.clone();
     let predecessor = Predecessor::new(Arc::clone(&state), sockets, upgrade_sock);
@@ -167,10 +173,12 @@ fn traffic_services(
     state: &Arc<State>,
 ) -> Result<Vec<Service<FrontDoor>>, BootError> {
     let config = &state.running().config;
+    let seats = Seats::new(Arc::clone(state));
     let mut services = Vec::new();
     for h2c in [false, true] {
-        let listeners: Vec<&Listener> =
-            config.listeners.iter().filter(|listener| listener.h2c == h2c).collect();
+        let listeners = config.listeners.iter().enumerate();
+        let listeners: Vec<(usize, &Listener)> =
+            listeners.filter(|(_, listener)| listener.h2c == h2c).collect();
         if listeners.is_empty() {
             continue;
         }
@@ -179,16 +187,36 @@ fn traffic_services(
         let mut options = HttpServerOptions::default();
         options.h2c = h2c;
         let name = if h2c { "traffic-h2c" } else { "traffic" };
-        let mut service = Service::new(name.to_owned(), FrontDoor::new(proxy, edge, options));
-        for listener in listeners {
-            listen(&mut service, listener)?;
+        let door = FrontDoor::new(proxy, edge, options, Arc::clone(&seats));
+        let mut service = Service::new(name.to_owned(), door);
+        service.endpoints().set_pre_tls_callback(Arc::new(TlsDoor(Arc::clone(&seats))));
+        for (at, listener) in listeners {
+            listen(&mut service, listener, Certificate { state: Arc::clone(state), at })?;
         }
         services.push(service);
     }
     Ok(services)
 }
 
-fn listen<A>(service: &mut Service<A>, listener: &Listener) -> Result<(), BootError> {
+/// A listener's certificate: the one of the configuration in force when somebody connects.
+#[derive(Debug)]
+struct Certificate {
+    state: Arc<State>,
+    at: usize,
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let running = self.state.running();
+        Some(running.config.listeners.get(self.at)?.tls.as_ref()?.pair.certified())
+    }
+}
+
+fn listen<A>(
+    service: &mut Service<A>,
+    listener: &Listener,
+    certificate: Certificate,
+) -> Result<(), BootError> {
     match (&listener.address, &listener.tls) {
         (Address::Unix(path), _) => service.add_uds(&path.to_string_lossy(), None),
         (Address::Tcp(address), None) => service.add_tcp(&address.to_string()),
@@ -197,6 +225,7 @@ fn listen<A>(service: &mut Service<A>, listener: &Listener) -> Result<(), BootEr
             let mut tls = TlsSettings::intermediate(&cert, &key).map_err(|error| {
                 BootError::Tls { address: address.to_string(), error: error.to_string() }
             })?;
+            tls.set_cert_resolver(Arc::new(certificate));
             tls.enable_h2();
             service.add_tls_with_settings(&address.to_string(), None, tls);
         }
@@ -254,6 +283,20 @@ struct FleetTasks(Arc<State>);
 impl BackgroundService for FleetTasks {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         fleet::run(self.0.fleets(), async move {
+            // An error means that the server is gone.
+            let _ = shutdown.changed().await;
+        })
+        .await;
+    }
+}
+
+/// What the dashboard shows of the last minutes.
+struct HistoryTask(Arc<State>);
+
+#[async_trait]
+impl BackgroundService for HistoryTask {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        history::run(Arc::clone(&self.0), async move {
             // An error means that the server is gone.
             let _ = shutdown.changed().await;
         })

@@ -70,6 +70,9 @@ pub struct Record {
     pub ttft_ms: Option<u64>,
     /// Head read to end, milliseconds.
     pub total_ms: u64,
+    /// How long it waited at the edge for a worker, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queued_ms: Option<u64>,
     /// Workers tried.
     pub attempts: u32,
     /// The route it took, under the policy `learned`.

@@ -16,8 +16,8 @@
 //!
 //! # As a library
 //!
-//! [`proxy::Edge`] implements Pingora's `ProxyHttp`; [`fleet::run`] is what has to run beside it, and
-//! [`reload::run`] what may.
+//! [`proxy::Edge`] implements Pingora's `ProxyHttp`; [`fleet::run`] is what has to run beside it,
+//! [`reload::run`] and [`history::run`] what may.
 //!
 //! ```no_run
 //! use pingora::server::Server;
@@ -43,6 +43,7 @@ pub mod config;
 pub mod explain;
 pub mod fleet;
 pub mod handover;
+pub mod history;
 pub mod journal;
 pub mod limited;
 pub mod metrics;
@@ -53,3 +54,6 @@ pub mod reload;
 pub mod routing;
 pub mod simulate;
 pub mod state;
+
+/// This crate's version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -4,6 +4,7 @@
 mod ask;
 mod booking;
 mod place;
+mod warmup;
 
 pub use ask::{Asked, Choice, Unroutable, ask, ask_in_detail};
 pub use booking::Booking;
@@ -20,6 +21,7 @@ use tidegate_policy::fleet::{Fleet, Millis, Slot};
 use tidegate_policy::learned::{Pin, PinError};
 use tidegate_policy::prefix::{PrefixKeys, Root};
 use tidegate_policy::request::{Holder, Holdings, Prompt, Request, holdings, seeded_dice};
+use warmup::{LeftOut, Moment};
 
 /// Whose request it is, and what of it matters for where it goes.
 #[derive(Debug)]
@@ -192,6 +194,13 @@ impl Look {
             dice: dice(&model.config.policy, turn),
             turn,
         }
+    }
+
+    /// Who is left out of the decision because it warms up.
+    fn warming_up(&self, model: &ModelFleet, query: Option<&Query>) -> LeftOut {
+        let holders = query.map_or(&[][..], |query| &query.holders);
+        let moment = Moment { fleet: &self.fleet, now: self.now, dice: self.dice, holders };
+        warmup::left_out(model, moment)
     }
 
     /// What the policy is asked.

@@ -4,9 +4,10 @@ mod succession;
 
 use crate::config::{self, Config, Source};
 use crate::fleet::{Fleets, ModelFleet};
+use crate::history::History;
 use crate::journal::Journal;
 use crate::limited::{Sampler, room};
-use crate::metrics::{DecisionMetrics, Metrics, OTHER, RequestMetrics, RouteMetrics};
+use crate::metrics::{DecisionMetrics, Metrics, OTHER, QueueMetrics, RequestMetrics, RouteMetrics};
 use arc_swap::{ArcSwap, Guard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub struct State {
     pub metrics: Metrics,
     /// The last few hundred requests with their decisions.
     pub journal: Journal,
+    /// The last ten minutes.
+    pub history: History,
     draining: AtomicBool,
     superseded: AtomicBool,
     /// Process id of the one this one took over from; 0 = none.
@@ -59,6 +62,8 @@ pub struct ServedModel {
     pub decisions: DecisionMetrics,
     /// Which routes they took, under the policy `learned`.
     pub routes: Option<RouteMetrics>,
+    /// How its requests wait at the edge, if they may.
+    pub queue: Option<QueueMetrics>,
     /// Which saturation pins to log.
     pub pins: Sampler,
     /// Which decisions of an inert gate to warn of.
@@ -75,6 +80,7 @@ impl ServedModel {
             requests: metrics.requests.model(name),
             decisions: metrics.decisions.model(name, policy),
             routes: fleet.and_then(|fleet| fleet.learned()).map(|_| metrics.routes.model(name)),
+            queue: config.and_then(|of| of.queue.as_ref()).map(|_| metrics.queue.model(name)),
             pins: Sampler::new(),
             inert_gate: Sampler::new(),
         })
@@ -116,6 +122,7 @@ impl State {
             succession: Succession::new(config, source),
             metrics,
             journal: Journal::default(),
+            history: History::default(),
             draining: AtomicBool::new(false),
             superseded: AtomicBool::new(false),
             predecessor: AtomicI32::new(0),

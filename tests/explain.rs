@@ -156,7 +156,7 @@ async fn a_live_edge_tells_who_owns_the_prompt_and_sends_nothing() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains(&format!("\n=> {owner}  cache_candidate (cache_hit)")), "{text}");
-    assert!(text.contains("gate off:    the same"), "{text}");
+    assert!(text.contains("gate off:      the same"), "{text}");
 
     let output = asked(prompt, Some("--json")).await.unwrap();
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();

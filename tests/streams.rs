@@ -142,3 +142,32 @@ async fn usage_of_a_stream_is_counted() {
     assert_eq!(page.sum("tidegate_prompt_cached_tokens_total", &[]), 64.0);
     assert_eq!(page.sum("tidegate_tokens_total", &["kind=\"completion\""]), 3.0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_stops_reading_is_dropped_and_its_worker_freed() {
+    let engine = Engine::start().await;
+    // More than all the sockets on the way can hold.
+    let text = "word ".repeat(100_000);
+    engine.answer(move |_| {
+        let mut steps = vec![stream_head()];
+        steps.extend(std::iter::repeat_with(|| event(&text)).take(100));
+        steps.push(stream_end());
+        Reply::steps(steps)
+    });
+    let timeouts = "  timeouts: {client_stall: 300ms}\n";
+    let models = format!("  models:\n    - name: m\n      workers:\n{}", workers(&[engine.url()]));
+    let edge = Edge::start(&format!("{timeouts}{models}")).await;
+    let mut client = Connection::open(edge.traffic).await;
+    client.send(&ask()).await;
+    assert_eq!(client.head().await.status, 200);
+    let page = edge.booked(1).await;
+    assert_eq!(page.sum("tidegate_requests_total", &["outcome=\"cancelled\""]), 1.0);
+    assert_eq!(page.sum("tidegate_in_flight", &[]), 0.0);
+    assert_eq!(page.sum("tidegate_breaker_state", &[]), 0.0);
+    // Who reads gets everything.
+    let mut client = Connection::open(edge.traffic).await;
+    client.send(&ask()).await;
+    let answer = client.answer().await;
+    assert!(answer.text().ends_with("data: [DONE]\n\n"));
+    assert_eq!(answer.text().matches("data: ").count(), 101);
+}

@@ -5,7 +5,8 @@
 
 use super::answer::Answer;
 use super::parameter;
-use crate::explain::{Case, Explanation};
+use crate::explain::{Case, Explanation, QueueView};
+use crate::fleet::ModelFleet;
 use crate::prompt::Dialect;
 use crate::routing::{self, Look, ReadError, ReadRequest};
 use crate::state::State;
@@ -50,5 +51,16 @@ fn explain(read: ReadRequest) -> Option<Explanation> {
         routes: fleet.learned().map(|(_, routes)| routes.as_ref()),
         pin: pin.as_ref(),
     };
-    Some(Explanation::new(&case))
+    let explanation = Explanation::new(&case);
+    let explanation = if fleet.is_saturated() { explanation.saturated() } else { explanation };
+    Some(Explanation { queue: queue(fleet), ..explanation })
+}
+
+fn queue(fleet: &ModelFleet) -> Option<QueueView> {
+    let settings = fleet.config.queue.as_ref()?;
+    Some(QueueView {
+        waiting: fleet.queue.waiting(),
+        max_requests: settings.max_requests.get(),
+        max_wait_ms: u64::try_from(settings.max_wait.as_millis()).unwrap_or(u64::MAX),
+    })
 }

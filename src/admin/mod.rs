@@ -1,4 +1,4 @@
-//! What operators ask the edge: one file per endpoint, no pingora.
+//! What operators ask the edge: one file per endpoint, and the dashboard that asks them; no pingora.
 //!
 //! [`respond`] is a function of the edge's state and one request. Who may ask is decided first, in
 //! `access.rs`, then the path is looked up. Only drain, activate and reload change anything. Answers are
@@ -9,10 +9,11 @@
 mod access;
 mod answer;
 mod config;
+mod dashboard;
 mod decisions;
 mod explain;
-mod index;
 mod metrics;
+mod overview;
 mod ready;
 mod reload;
 mod routing;
@@ -22,6 +23,7 @@ pub use answer::error;
 
 use crate::percent;
 use crate::state::State;
+use access::Denied;
 use answer::Answer;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -31,10 +33,11 @@ use workers::Change;
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Endpoint<'a> {
-    Index,
+    Page(dashboard::File),
     Live,
     Ready,
     Metrics,
+    Overview,
     Workers,
     Routing,
     Change(&'a str, Change),
@@ -56,8 +59,9 @@ pub fn respond(state: &Arc<State>, request: &Request<Bytes>) -> Response<Vec<u8>
 
 fn answer(state: &Arc<State>, request: &Request<Bytes>) -> Answer {
     let endpoint = find(request.uri().path());
-    let is_probe = matches!(endpoint, Some(Endpoint::Live | Endpoint::Ready));
-    if !is_probe && let Err(denied) = access::check(&state.running().config.admin, request) {
+    if let Err(denied) = access::check(&state.running().config.admin, request)
+        && !endpoint.is_some_and(|endpoint| endpoint.is_open_to(denied))
+    {
         return denied.answer();
     }
     let Some(endpoint) = endpoint else {
@@ -77,35 +81,57 @@ fn answer(state: &Arc<State>, request: &Request<Bytes>) -> Answer {
 
 fn find(path: &str) -> Option<Endpoint<'_>> {
     Some(match path {
-        "/" => Endpoint::Index,
         "/livez" => Endpoint::Live,
         "/readyz" => Endpoint::Ready,
         "/metrics" => Endpoint::Metrics,
+        "/v1/overview" => Endpoint::Overview,
         "/v1/workers" => Endpoint::Workers,
         "/v1/routing" => Endpoint::Routing,
         "/v1/config" => Endpoint::Config,
         "/v1/decisions" => Endpoint::Decisions,
         "/v1/explain" => Endpoint::Explain,
         "/v1/reload" => Endpoint::Reload,
-        _ => {
-            let (id, change) = path.strip_prefix("/v1/workers/")?.rsplit_once('/')?;
-            Endpoint::Change(id, Change::named(change)?)
-        }
+        _ => match path.strip_prefix("/v1/workers/") {
+            Some(rest) => {
+                let (id, change) = rest.rsplit_once('/')?;
+                Endpoint::Change(id, Change::named(change)?)
+            }
+            None => Endpoint::Page(dashboard::find(path)?),
+        },
     })
 }
 
 impl Endpoint<'_> {
     fn methods(self) -> &'static str {
         match self {
-            Self::Index
+            Self::Page(_)
             | Self::Live
             | Self::Ready
             | Self::Metrics
+            | Self::Overview
             | Self::Workers
             | Self::Routing
             | Self::Config
             | Self::Decisions => "GET, HEAD",
             Self::Change(..) | Self::Explain | Self::Reload => "POST",
+        }
+    }
+
+    /// Is it answered all the same? Probes of whoever watches the process carry no token, and the
+    /// page is what asks for one.
+    fn is_open_to(self, denied: Denied) -> bool {
+        match self {
+            Self::Live | Self::Ready => true,
+            Self::Page(_) => denied == Denied::Token,
+            Self::Metrics
+            | Self::Overview
+            | Self::Workers
+            | Self::Routing
+            | Self::Change(..)
+            | Self::Config
+            | Self::Decisions
+            | Self::Explain
+            | Self::Reload => false,
         }
     }
 
@@ -115,10 +141,11 @@ impl Endpoint<'_> {
 
     fn answer(self, state: &Arc<State>, request: &Request<Bytes>) -> Answer {
         match self {
-            Self::Index => index::answer(),
+            Self::Page(file) => file.answer(),
             Self::Live => Answer::text(StatusCode::OK, "ok\n"),
             Self::Ready => ready::answer(state),
             Self::Metrics => metrics::answer(state),
+            Self::Overview => overview::answer(state, request.uri().query()),
             Self::Workers => workers::answer(state),
             Self::Routing => routing::answer(state, request.uri().query()),
             Self::Change(id, change) => workers::change(state, id, change, request.uri().query()),

@@ -76,6 +76,7 @@ fn text(response: &Response<Vec<u8>>) -> String {
 
 fn record(request_id: &str) -> Arc<Record> {
     Arc::new(Record {
+        queued_ms: None,
         time: 1.5,
         request_id: request_id.to_owned(),
         client: "127.0.0.1".to_owned(),
@@ -283,7 +284,7 @@ fn an_explanation_names_the_owner_and_books_nothing() {
     let winner = told.winner.unwrap();
     assert_eq!((winner.worker.as_str(), winner.reason.as_str()), ("w1", "cache_candidate"));
     assert_eq!(told.candidates[0].verdict, "chosen");
-    assert_eq!(told.what_if.len(), 2);
+    assert_eq!(told.what_if.len(), 4);
     assert!(state.journal.latest(1).is_empty());
     let after = (text(&get(&state, "/metrics")), state.running().fleets.models()[0].next_turn());
     assert_eq!(before, after);
@@ -327,12 +328,14 @@ fn an_explanation_of_an_unknown_model_is_an_error_like_the_edges() {
 }
 
 #[test]
-fn with_a_token_only_probes_are_answered_without_it() {
+fn with_a_token_only_probes_and_the_page_are_answered_without_it() {
     let state = guarded();
-    for target in ["/livez", "/readyz"] {
+    for target in ["/livez", "/readyz", "/", "/dashboard/main.js", "/dashboard/style.css"] {
         assert_eq!(get(&state, target).status(), StatusCode::OK, "{target}");
     }
-    for target in ["/", "/metrics", "/v1/workers", "/v1/config", "/v1/decisions", "/nothing"] {
+    for target in
+        ["/v1/overview", "/metrics", "/v1/workers", "/v1/config", "/v1/decisions", "/nothing"]
+    {
         let response = get(&state, target);
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{target}");
         assert!(response.headers().contains_key("www-authenticate"));
@@ -435,13 +438,69 @@ fn every_answer_has_its_length_and_is_neither_kept_nor_sniffed() {
 }
 
 #[test]
-fn every_link_of_the_index_leads_somewhere() {
+fn every_link_and_file_of_the_dashboard_leads_somewhere() {
     let state = state();
     let page = text(&get(&state, "/"));
-    let links: Vec<&str> =
-        page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-    assert!(4 < links.len());
+    let scripts = ["main", "overview", "workers", "decisions", "routing", "config", "story"];
+    let scripts = scripts.map(|name| text(&get(&state, &format!("/dashboard/{name}.js"))));
+    let named = |text: &str, mark: &str, end: char| -> Vec<String> {
+        let rests = text.split(mark).skip(1);
+        rests.filter_map(|rest| rest.split(end).next()).map(str::to_owned).collect()
+    };
+    let mut links = named(&page, "href=\"/", '"');
+    links.extend(named(&page, "src=\"/", '"'));
+    let imports = scripts.iter().flat_map(|script| named(script, "from \"./", '"'));
+    links.extend(imports.map(|file| format!("dashboard/{file}")));
+    assert!(20 < links.len());
     for link in links {
-        assert_eq!(get(&state, link).status(), StatusCode::OK, "{link}");
+        assert_eq!(get(&state, &format!("/{link}")).status(), StatusCode::OK, "{link}");
     }
+}
+
+#[test]
+fn the_dashboard_takes_nothing_from_elsewhere_and_nothing_inline() {
+    let state = state();
+    let response = get(&state, "/");
+    let policy = response.headers()["content-security-policy"].to_str().unwrap();
+    for part in
+        ["default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"]
+    {
+        assert!(policy.contains(part), "{part}");
+    }
+    assert!(!policy.contains("unsafe") && !policy.contains("http"), "{policy}");
+    let page = text(&response);
+    assert!(!page.contains("style=") && !page.contains("<style") && !page.contains(" onclick"));
+    assert_eq!(
+        page.matches("<script").count(),
+        page.matches("<script type=\"module\" src=\"/").count()
+    );
+}
+
+#[test]
+fn the_overview_says_what_is_true_now_of_one_model_or_all() {
+    let state = state();
+    let all = json(&get(&state, "/v1/overview"));
+    assert_eq!(all["config"]["generation"], 1);
+    assert_eq!(all["models"][0]["selection"], "ladder");
+    assert_eq!(all["models"][0]["worker_queue_limit"], 8);
+    assert_eq!(all["models"][0]["bound"], 1);
+    assert_eq!(all["models"][0]["gate_inert"], true, "nobody reports");
+    assert_eq!(all["models"][1]["gate_inert"], false, "it has no gate");
+    assert_eq!(all["models"][1]["routable"], 1);
+    assert_eq!(all["workers"].as_array().unwrap().len(), 3);
+    let one = json(&get(&state, "/v1/overview?model=small"));
+    assert_eq!(one["workers"].as_array().unwrap().len(), 1);
+    assert_eq!(one["models"].as_array().unwrap().len(), 2, "to choose from");
+    assert_eq!(get(&state, "/v1/overview?since=x").status(), StatusCode::BAD_REQUEST);
+}
+
+#[test]
+fn what_is_hardly_meant_is_shown_with_the_configuration() {
+    let unwise = FLEET.replace("health: {enabled: false}", "load_reports: {format: none}");
+    let config = json(&get(&state_of(&unwise), "/v1/config"));
+    let warnings = config["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(warnings[0]["path"], "tidegate.models[0].cache_aware.worker_queue_limit");
+    let overview = json(&get(&state_of(&unwise), "/v1/overview"));
+    assert_eq!(overview["config"]["warnings"], config["warnings"]);
 }

@@ -1,4 +1,4 @@
-//! `tidegate check` and `-t`: every problem at once.
+//! `tidegate check` and `-t`: every problem at once, or what is legal and hardly meant.
 
 use super::BAD_USAGE;
 use super::args::CheckArgs;
@@ -10,11 +10,12 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     report(&Config::from_path(&args.conf, &args.policy.overrides()))
 }
 
-/// Prints the verdict, problems to stderr; 0 or 2.
+/// Prints the verdict, problems and warnings to stderr; 0, with warnings too, or 2.
 pub fn report(result: &Result<Config, ConfigErrors>) -> ExitCode {
     match result {
         Ok(config) => {
             println!("OK: {}", config.summary());
+            config.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
             ExitCode::SUCCESS
         }
         Err(errors) => {

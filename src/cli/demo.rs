@@ -123,7 +123,7 @@ fn introduction(workers: usize, listen: SocketAddr, admin: SocketAddr) -> String
         "{workers} simulated engines behind Tidegate; a burst every 30 s fills their queues.\n\
          A second model, `sharded`, is in layer shards on other nodes, one of which joins after 20 s;\n\
          lines with --- say how fast its routes were measured to be.\n\
-         \n  ask it     curl -s http://{listen}/v1/chat/completions -H 'content-type: application/json' \\\n             \
+         \n  dashboard  http://{admin}/\n  ask it     curl -s http://{listen}/v1/chat/completions -H 'content-type: application/json' \\\n             \
          -d '{{\"messages\":[{{\"role\":\"user\",\"content\":\"hello\"}}]}}'\n  \
          metrics    http://{admin}/metrics\n  workers    http://{admin}/v1/workers\n  \
          decisions  http://{admin}/v1/decisions\n  routes     http://{admin}/v1/routing\n  end        Ctrl-C\n"

@@ -1,6 +1,6 @@
 //! Keys that are read at boot only: sockets are opened and threads started once.
 
-use super::Config;
+use super::{Config, Listener, ListenerTls};
 use serde_yaml::{Mapping, Value};
 
 impl Config {
@@ -10,7 +10,8 @@ impl Config {
     /// The admin token belongs to its address: a new address may need none where the old one does.
     pub fn with_boot_keys_of(mut self, running: &Self) -> (Self, Vec<String>) {
         let mut waiting = changed_keys(&self.pingora, &running.pingora);
-        if self.listeners != running.listeners {
+        let places = self.listeners.iter().map(Listener::place);
+        if !places.eq(running.listeners.iter().map(Listener::place)) {
             waiting.push("tidegate.listeners".to_owned());
         }
         if self.admin.address != running.admin.address {
@@ -20,8 +21,23 @@ impl Config {
         self.pingora.clone_from(&running.pingora);
         self.grace_period = running.grace_period;
         self.upgrade_sock.clone_from(&running.upgrade_sock);
-        self.listeners.clone_from(&running.listeners);
+        self.listeners = running.listeners.iter().map(|of| self.with_new_pair(of)).collect();
         (self, waiting)
+    }
+}
+
+impl Config {
+    /// An open listener with what its files hold now; a listener that will be gone keeps what it has.
+    fn with_new_pair(&self, open: &Listener) -> Listener {
+        let mut listener = open.clone();
+        if let Some(tls) = &mut listener.tls {
+            let known = self.listeners.iter().filter_map(|other| other.tls.as_ref());
+            let same = |other: &&ListenerTls| (&other.cert, &other.key) == (&tls.cert, &tls.key);
+            if let Some(pair) = known.filter(same).map(|other| other.pair.clone()).next() {
+                tls.pair = pair;
+            }
+        }
+        listener
     }
 }
 

@@ -1,7 +1,9 @@
 //! What holds for the whole process: listeners, limits, shutdown, index, access log.
 
+use super::KeyPair;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// One traffic listener.
@@ -13,6 +15,14 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// HTTP/2 without TLS on the same port.
     pub h2c: bool,
+}
+
+impl Listener {
+    /// What is settled when it is opened: all but what the files hold.
+    pub(super) fn place(&self) -> (&Address, bool, Option<(&Path, &Path)>) {
+        let files = self.tls.as_ref().map(|tls| (tls.cert.as_path(), tls.key.as_path()));
+        (&self.address, self.h2c, files)
+    }
 }
 
 /// Where to listen.
@@ -31,6 +41,8 @@ pub struct ListenerTls {
     pub cert: PathBuf,
     /// PEM key.
     pub key: PathBuf,
+    /// What they hold.
+    pub pair: KeyPair,
 }
 
 /// The admin listener.
@@ -75,6 +87,8 @@ pub struct Limits {
     pub max_buffered_bytes: u64,
     /// Decoded size up to which a compressed body is read for routing, bytes.
     pub max_decoded_bytes: u64,
+    /// Clients' connections on all traffic listeners together.
+    pub max_connections: Option<NonZeroU32>,
 }
 
 /// `http:`

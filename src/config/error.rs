@@ -23,7 +23,7 @@ impl fmt::Display for ConfigError {
 }
 
 /// All problems of a configuration, at most [`ConfigErrors::MOST`] of them in full.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error, serde::Serialize)]
 #[serde(transparent)]
 pub struct ConfigErrors {
     list: Vec<ConfigError>,
@@ -45,6 +45,18 @@ impl ConfigErrors {
     pub(super) fn one(path: impl Into<String>, message: impl Into<String>) -> Self {
         let (path, message) = (path.into(), message.into());
         Self { list: vec![ConfigError { path, value: String::new(), message }] }
+    }
+
+    /// Those of a list; beyond [`ConfigErrors::MOST`] they are counted.
+    pub(super) fn of(mut list: Vec<ConfigError>) -> Self {
+        let more = list.len().saturating_sub(Self::MOST);
+        list.truncate(Self::MOST);
+        Self::new(list, more)
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
     }
 
     /// The problems for a log.

@@ -1,15 +1,22 @@
-//! Files of workers (`discovery.file`): what they say now, and what they said when they were last
-//! good. One that is written by a program may be wrong for a while; the fleet must outlive that.
+//! Files the configuration names. Those of workers (`discovery.file`): what they say now, and what
+//! they said when they were last good. One that is written by a program may be wrong for a while; the
+//! fleet must outlive that. Those of certificates and keys: only whether they are what they were.
 
 use super::node;
 use super::{ConfigError, ConfigErrors};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// No certificate chain is larger, bytes.
+const MOST_PEM: u64 = 1 << 20;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct WorkerFiles {
+pub(super) struct Files {
     /// The last good texts.
     good: BTreeMap<PathBuf, String>,
     /// The reading that runs, or the last one.
@@ -20,12 +27,14 @@ pub(super) struct WorkerFiles {
 struct Reading {
     /// `None`: it could not be read.
     texts: BTreeMap<PathBuf, Option<String>>,
+    /// Hashes, as a key is not to be kept twice; `None`: it could not be read.
+    pems: BTreeMap<PathBuf, Option<u128>>,
     /// Those whose present text is not used.
     bad: Vec<PathBuf>,
     problems: Vec<ConfigError>,
 }
 
-impl WorkerFiles {
+impl Files {
     /// A new reading begins.
     pub(super) fn begin(&mut self) {
         self.reading = RefCell::default();
@@ -37,6 +46,14 @@ impl WorkerFiles {
         let known = text.as_ref().ok().cloned();
         self.reading.borrow_mut().texts.insert(path.to_owned(), known);
         text
+    }
+
+    /// What a file of certificates or of a key holds now.
+    pub(super) fn pem(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let pem = read_pem(path);
+        let known = pem.as_ref().ok().map(|pem| xxh3_128(pem));
+        self.reading.borrow_mut().pems.insert(path.to_owned(), known);
+        pem
     }
 
     /// What it said when it was last good.
@@ -69,11 +86,27 @@ impl WorkerFiles {
     /// Says a file something else than it did when it was read last?
     pub(super) fn changed(&self) -> bool {
         let reading = self.reading.borrow();
+        let hash = |path: &Path| read_pem(path).ok().map(|pem| xxh3_128(&pem));
         reading.texts.iter().any(|(path, text)| node::read_file(path).ok() != *text)
+            || reading.pems.iter().any(|(path, known)| hash(path) != *known)
     }
 
     /// The files of the last reading.
     pub(super) fn paths(&self) -> Vec<PathBuf> {
-        self.reading.borrow().texts.keys().cloned().collect()
+        let reading = self.reading.borrow();
+        reading.texts.keys().chain(reading.pems.keys()).cloned().collect()
     }
+}
+
+fn read_pem(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    let mut pem = Vec::new();
+    file.take(MOST_PEM + 1).read_to_end(&mut pem)?;
+    if MOST_PEM < pem.len() as u64 {
+        return Err(io::Error::other("it is over 1 MiB"));
+    }
+    Ok(pem)
 }

@@ -115,19 +115,6 @@ pub(super) fn path(base: &Path) -> impl Fn(&Item<'_>) -> Result<PathBuf, String>
     move |item| text(4096)(item).map(|text| base.join(text))
 }
 
-/// A path that can be opened for reading.
-pub(super) fn readable(base: &Path) -> impl Fn(&Item<'_>) -> Result<PathBuf, String> + '_ {
-    move |item| {
-        let path = path(base)(item)?;
-        let metadata = std::fs::File::open(&path).and_then(|file| file.metadata());
-        match metadata {
-            Ok(metadata) if metadata.is_file() => Ok(path),
-            Ok(_) => Err("must be a file".into()),
-            Err(error) => Err(format!("must be a readable file: {error}")),
-        }
-    }
-}
-
 /// A length of time.
 pub(super) fn duration(
     range: RangeInclusive<Duration>,

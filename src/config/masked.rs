@@ -5,7 +5,7 @@ use super::kinds::{show_duration, show_size};
 use super::words::{CHOICES, FORMATS, FORWARDED, HALF_CLOSE, PIN_ORDERS, ROLES, STATES, word};
 use super::{
     Address, Breaker, Config, Discovery, Health, Learned, Listener, LoadReports, Model, Policy,
-    Retries, Timeouts, UpstreamAuth, Worker, WorkerSource, WorkerTls,
+    Queue, Retries, Timeouts, UpstreamAuth, Worker, WorkerSource, WorkerTls,
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -29,6 +29,7 @@ pub(super) fn config(config: &Config) -> Value {
             "max_header_bytes": show_size(limits.max_header_bytes),
             "max_buffered_bytes": show_size(limits.max_buffered_bytes),
             "max_decoded_bytes": show_size(limits.max_decoded_bytes),
+            "max_connections": limits.max_connections,
         },
         "timeouts": common_timeouts(&config.timeouts),
         "http": {
@@ -93,6 +94,8 @@ fn model(model: &Model) -> Value {
         "aliases": model.aliases,
         "policy": model.policy.as_str(),
         "shed_queue_limit": model.shed_queue_limit,
+        "warmup": time(model.warmup),
+        "queue": model.queue.as_ref().map(queue),
         "load_reports": load_reports(&model.load_reports),
         "health": health(&model.health),
         "breaker": breaker(&model.breaker),
@@ -113,6 +116,10 @@ fn model(model: &Model) -> Value {
         }
     }
     out
+}
+
+fn queue(of: &Queue) -> Value {
+    json!({"max_requests": of.max_requests, "max_wait": time(of.max_wait)})
 }
 
 fn learned(of: &Learned) -> Value {

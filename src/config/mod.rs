@@ -18,6 +18,7 @@ mod expand;
 mod files;
 mod found;
 mod guards;
+mod key_pair;
 mod kinds;
 mod masked;
 mod model;
@@ -37,16 +38,17 @@ pub use edge::{
 pub use error::{ConfigError, ConfigErrors};
 pub use found::Found;
 pub use guards::{Breaker, Health, LoadReports, ReportChoice, Retries, Timeouts, UpstreamAuth};
+pub use key_pair::KeyPair;
 pub use kinds::duration_of;
 pub use model::{
-    Discovery, DnsName, Learned, Model, Policy, Scheme, Shard, Worker, WorkerHost, WorkerSource,
-    WorkerTls, WorkerUrl,
+    Discovery, DnsName, Learned, Model, Policy, Queue, Scheme, Shard, Worker, WorkerHost,
+    WorkerSource, WorkerTls, WorkerUrl,
 };
 pub use overrides::{Overrides, POLICY_SETTINGS, PolicySetting, QuickStart};
 pub use source::{Loaded, Source};
 pub use watch::Watch;
 
-use files::WorkerFiles;
+use files::Files;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -85,6 +87,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// The fleets, in the order of the file.
     pub models: Vec<Arc<Model>>,
+    /// What is legal and hardly meant.
+    pub warnings: ConfigErrors,
 }
 
 impl Config {
@@ -106,7 +110,7 @@ impl Config {
     /// All problems of the text at once; one if it is not YAML.
     pub fn from_yaml(text: &str, base: &Path, overrides: &Overrides) -> Result<Self, ConfigErrors> {
         let root = node::parse(text)?;
-        check::config(&root, base, overrides, &WorkerFiles::default()).0
+        check::config(&root, base, overrides, &Files::default()).0
     }
 
     /// Builds the configuration of a run without a file.
@@ -117,9 +121,11 @@ impl Config {
         quick: &QuickStart,
         overrides: &Overrides,
     ) -> Result<Self, ConfigErrors> {
-        let files = WorkerFiles::default();
+        let files = Files::default();
         let (result, _) = check::config(&quick.tree(), Path::new(""), overrides, &files);
-        result.map_err(|errors| errors.renamed(QuickStart::FLAGS))
+        let renamed = |errors: ConfigErrors| errors.renamed(QuickStart::FLAGS);
+        let told = |config: Self| Self { warnings: renamed(config.warnings), ..config };
+        result.map(told).map_err(renamed)
     }
 
     /// How much there is, in a few words.
@@ -127,6 +133,11 @@ impl Config {
         let counted = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
         let workers = self.models.iter().map(|model| model.workers.len()).sum();
         format!("{}, {}", counted(self.models.len(), "model"), counted(workers, "worker"))
+    }
+
+    /// Logs what is legal and hardly meant.
+    pub(crate) fn warn(&self) {
+        self.warnings.iter().for_each(|warning| log::warn!("configuration: {warning}"));
     }
 
     /// The effective configuration, in the form of the file, secrets as `***`.
@@ -140,7 +151,7 @@ impl Config {
     /// As [`Config::from_yaml`].
     pub fn known_keys(text: &str) -> Result<Vec<String>, ConfigErrors> {
         let root = node::parse(text)?;
-        let (overrides, files) = (Overrides::default(), WorkerFiles::default());
+        let (overrides, files) = (Overrides::default(), Files::default());
         let (result, known) = check::config(&root, Path::new(""), &overrides, &files);
         result.map(|_| known)
     }

@@ -4,6 +4,7 @@ use super::{Breaker, Health, LoadReports, Retries, Timeouts, UpstreamAuth};
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
+use std::time::Duration;
 use tidegate_policy::fleet::{Role, WorkerId};
 use tidegate_policy::learned::{Layers, Settings};
 use tidegate_policy::rules::Rules;
@@ -21,6 +22,10 @@ pub struct Model {
     pub affinity_headers: Vec<String>,
     /// 429 when every routable worker's fresh queue is at or above it.
     pub shed_queue_limit: Option<NonZeroU64>,
+    /// How long a new or returned worker's share grows; zero: it has all of it at once.
+    pub warmup: Duration,
+    /// Requests wait here when nobody may take them; `None`: they are refused.
+    pub queue: Option<Queue>,
     /// How workers are asked for their load.
     pub load_reports: LoadReports,
     /// How workers are probed.
@@ -35,6 +40,15 @@ pub struct Model {
     pub workers: Vec<Worker>,
     /// Where more of them are found.
     pub discovery: Option<Discovery>,
+}
+
+/// `queue:` of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Most requests that wait at once.
+    pub max_requests: NonZeroU32,
+    /// How long one waits at most.
+    pub max_wait: Duration,
 }
 
 /// Who is chosen.

@@ -38,6 +38,16 @@ pub(super) struct Map {
 }
 
 impl Node {
+    /// What stands at a path such as `a.b[0].c`.
+    pub(super) fn at(&self, path: &str) -> Option<&Self> {
+        let steps = path.split(['.', '[', ']']).filter(|step| !step.is_empty());
+        steps.into_iter().try_fold(self, |node, step| match node {
+            Self::Map(map) => map.entries.iter().find(|(key, _)| key == step).map(|(_, node)| node),
+            Self::List(list) => list.get(step.parse::<usize>().ok()?),
+            Self::Null | Self::Bool(_) | Self::Int(_) | Self::Float(_) | Self::Text(_) => None,
+        })
+    }
+
     /// A mapping of these entries.
     pub(super) fn map<const N: usize>(entries: [(&str, Node); N]) -> Self {
         let entries = entries.into_iter().map(|(key, node)| (key.to_owned(), node)).collect();

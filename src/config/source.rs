@@ -1,6 +1,6 @@
 //! Where a configuration comes from, so that it can be read again.
 
-use super::files::WorkerFiles;
+use super::files::Files;
 use super::{Config, ConfigErrors, Overrides, QuickStart, check, node};
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ pub struct Source {
     overrides: Overrides,
     /// What was read last; `None`: it could not be read.
     text: Option<String>,
-    workers: WorkerFiles,
+    workers: Files,
 }
 
 #[derive(Debug)]
@@ -32,13 +32,13 @@ pub struct Loaded {
 impl Source {
     /// A file; relative paths in it start at its directory.
     pub fn file(path: PathBuf, overrides: Overrides) -> Self {
-        Self { origin: Origin::File(path), overrides, text: None, workers: WorkerFiles::default() }
+        Self { origin: Origin::File(path), overrides, text: None, workers: Files::default() }
     }
 
     /// A run without a file.
     pub fn quick_start(quick: QuickStart, overrides: Overrides) -> Self {
         let origin = Origin::QuickStart(quick);
-        Self { origin, overrides, text: None, workers: WorkerFiles::default() }
+        Self { origin, overrides, text: None, workers: Files::default() }
     }
 
     /// Reads and checks it. A file of workers that is not valid any more counts as what it last was.

@@ -162,17 +162,3 @@ fn choice(case: &Case<'_>, decision: &Decision, trace: &CostTrace) -> Told {
     );
     (RungResult::Decided, why)
 }
-
-impl CostView {
-    /// Cells of its line: worker, ahead, to compute, price, score, what became of it.
-    pub(super) fn line(&self) -> [String; 6] {
-        [
-            self.worker.clone(),
-            grouped(self.line),
-            grouped(self.uncached_tokens),
-            grouped(self.price),
-            grouped(self.score),
-            self.why.clone(),
-        ]
-    }
-}

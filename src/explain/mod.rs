@@ -26,7 +26,7 @@ use tidegate_policy::decision::Decision;
 use tidegate_policy::fleet::Fleet;
 use tidegate_policy::learned::{Pin, Routes};
 use tidegate_policy::request::Request;
-use tidegate_policy::rules::{Rules, Selection};
+use tidegate_policy::rules::{CostRules, Rules, Selection};
 
 /// What is to be explained.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +81,9 @@ pub struct Explanation {
     pub winner: Option<Winner>,
     /// Code of the error the client would get; null: somebody takes it.
     pub refusal: Option<String>,
+    /// Where the request waits if nobody may take it; null: it is refused then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueView>,
     /// Under the policy `learned`: the routes, best prior first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<RouteView>,
@@ -88,6 +91,17 @@ pub struct Explanation {
     pub what_if: Vec<WhatIf>,
     /// Every worker of the model as the decision saw it, by id.
     pub workers: Vec<WorkerView>,
+}
+
+/// A model's queue at the edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueView {
+    /// Requests that wait now; a new one is behind them.
+    pub waiting: usize,
+    /// Most that may.
+    pub max_requests: u32,
+    /// How long each may, milliseconds.
+    pub max_wait_ms: u64,
 }
 
 /// A setting and its value; null: unset.
@@ -166,7 +180,8 @@ pub struct Winner {
 /// The same request under another setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhatIf {
-    /// What would be different: `gate off` or `floor unset`.
+    /// What would be different: `gate off`, `floor unset`, `by cost`, `pure affinity` (no gate, no
+    /// price), `least load`.
     pub change: String,
     /// Where it would have gone; null: nobody is routable.
     pub worker: Option<String>,
@@ -195,6 +210,7 @@ impl Explanation {
             input_tokens: case.request.prompt.map(|prompt| prompt.input_tokens),
             blocks: case.blocks,
             winner: decision.map(|decision| winner(case.fleet, decision, &rungs)),
+            queue: None,
             refusal: choice.as_ref().err().map(|why| why.code().to_owned()),
             routes,
             what_if: what_if(case),
@@ -203,6 +219,13 @@ impl Explanation {
             rungs,
             workers,
         }
+    }
+}
+
+impl Explanation {
+    /// The same where every worker's queue is at `shed_queue_limit`: nobody is asked.
+    pub fn saturated(self) -> Self {
+        Self { winner: None, refusal: Some("fleet_saturated".to_owned()), ..self }
     }
 }
 
@@ -264,23 +287,42 @@ fn winner(fleet: &Fleet, decision: &Decision, rungs: &[Rung]) -> Winner {
     }
 }
 
-/// Without the gate, and without the floor: only where they are set, the rest is what happened.
+/// Under other settings and other rules: only where they differ from what happened.
 fn what_if(case: &Case<'_>) -> Vec<WhatIf> {
-    let Some(rules) = rules(case).filter(|rules| rules.worker_queue_limit.is_some()) else {
+    let Some(rules) = rules(case).filter(|_| case.request.prompt.is_some()) else {
         return Vec::new();
     };
-    let no_floor = Rules { saturation_queue_floor: None, ..rules.clone() };
+    let cache_aware = |rules: Rules| Policy::CacheAware(rules);
+    let mut changes = Vec::new();
     // A floor without a gate is no configuration: there is no diversion to cancel.
+    let no_floor = Rules { saturation_queue_floor: None, ..rules.clone() };
     let no_gate = Rules { worker_queue_limit: None, ..no_floor.clone() };
-    let mut changes = vec![other_outcome(case, "gate off", no_gate)];
-    if rules.saturation_queue_floor.is_some() {
-        changes.push(other_outcome(case, "floor unset", no_floor));
+    match &rules.selection {
+        Selection::Ladder => {
+            if rules.worker_queue_limit.is_some() {
+                changes.push(("gate off", cache_aware(no_gate)));
+            }
+            if rules.saturation_queue_floor.is_some() {
+                changes.push(("floor unset", cache_aware(no_floor)));
+            }
+            let selection = Selection::Cost(CostRules::default());
+            let min_matched_tokens = rules.min_matched_tokens;
+            changes.push((
+                "by cost",
+                cache_aware(Rules { selection, min_matched_tokens, ..Rules::default() }),
+            ));
+        }
+        Selection::Cost(_) => {
+            let selection = Selection::Ladder;
+            changes.push(("pure affinity", cache_aware(Rules { selection, ..no_gate })));
+        }
     }
-    changes
+    changes.push(("least load", Policy::LeastLoad { choices: None }));
+    changes.into_iter().map(|(change, policy)| other_outcome(case, change, &policy)).collect()
 }
 
-fn other_outcome(case: &Case<'_>, change: &str, rules: Rules) -> WhatIf {
-    let choice = routing::ask(&case.asked(&Policy::CacheAware(rules)));
+fn other_outcome(case: &Case<'_>, change: &str, policy: &Policy) -> WhatIf {
+    let choice = routing::ask(&case.asked(policy));
     let decision = choice.ok().map(|choice| choice.decision);
     let worker = decision.as_ref().map(|decision| &case.fleet.workers()[decision.at]);
     WhatIf {

@@ -41,6 +41,11 @@ fn saturated(rules: &str, third: &str) -> Explanation {
     ))
 }
 
+/// What else was tried.
+fn changes(told: &Explanation) -> Vec<&str> {
+    told.what_if.iter().map(|other| other.change.as_str()).collect()
+}
+
 const GATE_AND_FLOOR: &str = r#""worker_queue_limit": 8, "saturation_queue_floor": 1"#;
 
 #[test]
@@ -51,7 +56,7 @@ model   qwen3-32b, policy cache_aware
 prompt  12,000 tokens
 rules   worker_queue_limit 8, saturation_queue_floor 1, min_matched_tokens unset, switch_margin_tokens 1,024
 
-worker         held  to compute  queue  report      what became of it
+worker         held  to compute  queue      report  what became of it
 w1      11,744 (92)         256     20  fresh 0 ms  lost: w0 comes first by reported queue
 w0      11,488 (90)         512      9  fresh 0 ms  CHOSEN: back to its owner, 512 tokens to compute
 w2                -      12,000      3  fresh 0 ms  not an owner
@@ -65,8 +70,10 @@ w2                -      12,000      3  fresh 0 ms  not an owner
 7 fallback        -        decided above
 
 => w0  saturation_pin (all_queued), 512 tokens to compute
-   gate off:    w1  cache_candidate, 256 tokens to compute
-   floor unset: w2  diverted, 12,000 tokens to compute
+   gate off:      w1  cache_candidate, 256 tokens to compute (256 fewer) behind 240,000, 20 waiting
+   floor unset:   w2  diverted, 12,000 tokens to compute (11,488 more) behind 36,000, 3 waiting
+   by cost:       the same worker, owner
+   least load:    w2  least_load, 12,000 tokens to compute (11,488 more) behind 36,000, 3 waiting
 ";
     assert_eq!(text, expected, "\n{text}");
 }
@@ -87,14 +94,14 @@ fn without_a_floor_it_says_who_kept_the_owners_out() {
     let told = saturated(r#""worker_queue_limit": 8"#, "null");
     let why = &rung(&told, "readmission").why;
     assert_eq!(why, "not everybody is known to queue: w2 has no fresh queue");
-    assert_eq!(told.what_if.len(), 1);
+    assert_eq!(changes(&told), ["gate off", "by cost", "least load"]);
 }
 
 #[test]
 fn without_a_gate_there_is_nothing_to_switch_off() {
     let told = saturated(r#""selection": "ladder""#, "null");
     assert_eq!(rung(&told, "gate").result, RungResult::Off);
-    assert!(told.what_if.is_empty());
+    assert_eq!(changes(&told), ["by cost", "least load"]);
 }
 
 #[test]
@@ -239,16 +246,18 @@ model   qwen3-32b, policy cache_aware
 prompt  8,000 tokens
 rules   price_worker 4, price_fleet 2, tie_percent 2, speed_snap 2, home_bonus 0.2, home_bonus_foreign 0.5
 
-worker   ahead  to compute   price   score  what became of it
-b            0       8,000  80,000  88,000  CHOSEN
-a       60,000         500  35,000  95,500  8 % more
-full         0       8,000  80,000  88,000  no room
+worker   ahead  to compute  = wait  + price   score    queue      report  what became of it
+b            0       8,000   8,000   80,000  88,000  unknown       never  CHOSEN
+a       60,000         500  60,500   35,000  95,500  unknown       never  8 % more
+full         0       8,000   8,000   80,000  88,000        0  fresh 0 ms  no room
 
 1 owners          passed   1 worker with some of it, a holds 7,500 tokens
 2 admission       passed   1 of 3 workers without room
 3 cost            DECIDED  away from its owners: b has the least cost, 0 tokens ahead and 8,000 to compute, at a price of 80,000; the mean line is 20,000
 
 => b  diverted (cache_worker_queued), 8,000 tokens to compute
+   pure affinity: a  cache_candidate, 500 tokens to compute (7,500 fewer) behind 60,000
+   least load:    the same worker, least_load
 ";
     assert_eq!(text, expected, "\n{text}");
 }

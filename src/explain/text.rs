@@ -4,6 +4,7 @@ use super::{
     CandidateView, CostView, Explanation, ReportAge, RungResult, Setting, WhatIf, WorkerView,
 };
 use serde_json::Number;
+use std::cmp::Ordering;
 use std::fmt::Write;
 
 /// Workers shown that are neither candidates nor the winner.
@@ -13,16 +14,16 @@ const MOST_OTHERS: usize = 8;
 /// it.
 type Line = [String; 6];
 
+/// Cells of a line of cost selection's table.
+type CostLine = [String; 9];
+
 impl Explanation {
     /// For a terminal: the request, the workers, the rungs, the winner, and the what-ifs.
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.write_head(&mut out);
-        if self.costs.is_empty() {
-            write_table(&mut out, &self.lines());
-        } else {
-            write_table(&mut out, &self.cost_lines());
-        }
+        let rows = if self.costs.is_empty() { pad(&self.lines()) } else { pad(&self.cost_lines()) };
+        rows.iter().for_each(|row| line(&mut out, format_args!("{row}")));
         self.write_routes(&mut out);
         self.write_rungs(&mut out);
         self.write_winner(&mut out);
@@ -77,23 +78,45 @@ impl Explanation {
     }
 
     /// Cheapest first, as many as of the ladder's.
-    fn cost_lines(&self) -> Vec<Line> {
-        let head = ["worker", "ahead", "to compute", "price", "score", "what became of it"];
+    fn cost_lines(&self) -> Vec<CostLine> {
+        let head = [
+            "worker",
+            "ahead",
+            "to compute",
+            "= wait",
+            "+ price",
+            "score",
+            "queue",
+            "report",
+            "what became of it",
+        ];
         let mut lines = vec![head.map(str::to_owned)];
         let mut costs: Vec<&CostView> = self.costs.iter().collect();
         costs.sort_by_key(|cost| (!self.is_winner(&cost.worker), !cost.compared, cost.score));
-        lines.extend(costs.iter().take(1 + MOST_OTHERS).map(|cost| cost.line()));
-        let widest = lines.iter().map(|cells| cells[4].len()).max().unwrap_or(0);
-        for cells in &mut lines {
-            cells[4] = format!("{:>widest$}", cells[4]);
-        }
+        lines.extend(costs.iter().take(1 + MOST_OTHERS).map(|cost| self.cost_line(cost)));
         let hidden = costs.len().saturating_sub(1 + MOST_OTHERS) as u64;
         if 0 < hidden {
-            let mut rest = Line::default();
+            let mut rest = CostLine::default();
             rest[0] = format!("and {}", counted(hidden, "other"));
             lines.push(rest);
         }
         lines
+    }
+
+    /// Both addends, their sum for the worker's speed, and what its report says.
+    fn cost_line(&self, cost: &CostView) -> CostLine {
+        let worker = self.workers.iter().find(|worker| worker.worker == cost.worker);
+        [
+            cost.worker.clone(),
+            grouped(cost.line),
+            grouped(cost.uncached_tokens),
+            grouped(cost.line.saturating_add(cost.uncached_tokens)),
+            grouped(cost.price),
+            grouped(cost.score),
+            worker.map_or_else(String::new, |worker| queue(worker.queue)),
+            worker.map_or_else(String::new, |worker| report(&worker.report)),
+            cost.why.clone(),
+        ]
     }
 
     fn is_winner(&self, worker: &str) -> bool {
@@ -118,7 +141,20 @@ impl Explanation {
         out.push('\n');
         let Some(winner) = &self.winner else {
             let code = self.refusal.as_deref().unwrap_or("no_routable_worker");
-            let status = if code == "invalid_route" { 400 } else { 503 };
+            if let Some(queue) =
+                self.queue.filter(|queue| queue.waiting < queue.max_requests as usize)
+            {
+                let (waiting, most) = (queue.waiting, queue.max_wait_ms);
+                line(
+                    out,
+                    format_args!("=> waits behind {waiting} others, {most} ms at most; then"),
+                );
+            }
+            let status = match code {
+                "invalid_route" => 400,
+                "fleet_saturated" => 429,
+                _ => 503,
+            };
             return line(out, format_args!("=> nowhere: {status} {code}"));
         };
         let cache = winner
@@ -133,7 +169,7 @@ impl Explanation {
         for other in &self.what_if {
             line(
                 out,
-                format_args!("   {:<12} {}", format!("{}:", other.change), self.outcome(other)),
+                format_args!("   {:<14} {}", format!("{}:", other.change), self.outcome(other)),
             );
         }
     }
@@ -142,15 +178,31 @@ impl Explanation {
         let (Some(worker), Some(reason)) = (&other.worker, &other.reason) else {
             return "nowhere".to_owned();
         };
-        let same = self
-            .winner
-            .as_ref()
-            .is_some_and(|winner| winner.worker == *worker && winner.reason == *reason);
-        if same {
-            return "the same".to_owned();
+        if self.is_winner(worker) {
+            let same_reason = self.winner.as_ref().is_some_and(|winner| winner.reason == *reason);
+            return if same_reason {
+                "the same".to_owned()
+            } else {
+                format!("the same worker, {reason}")
+            };
         }
-        let to_compute = counted(other.uncached_tokens.unwrap_or(0), "token");
-        format!("{worker}  {reason}, {to_compute} to compute")
+        let uncached = other.uncached_tokens.unwrap_or(0);
+        let now = self.winner.as_ref().map_or(0, |winner| winner.uncached_tokens);
+        let difference = match uncached.cmp(&now) {
+            Ordering::Less => format!(" ({} fewer)", grouped(now - uncached)),
+            Ordering::Equal => String::new(),
+            Ordering::Greater => format!(" ({} more)", grouped(uncached - now)),
+        };
+        let at = self.workers.iter().find(|known| known.worker == *worker);
+        let ahead = at.map_or(0, |worker| worker.line_tokens);
+        let queue = at.and_then(|worker| worker.queue);
+        let waiting =
+            queue.map_or_else(String::new, |queue| format!(", {} waiting", grouped(queue)));
+        let to_compute = counted(uncached, "token");
+        format!(
+            "{worker}  {reason}, {to_compute} to compute{difference} behind {}{waiting}",
+            grouped(ahead)
+        )
     }
 }
 
@@ -213,22 +265,6 @@ fn duration(millis: u64) -> String {
     }
 }
 
-/// Columns as wide as their widest cell; the last one as it is.
-fn write_table(out: &mut String, lines: &[Line]) {
-    let mut widths = [0; 6];
-    for cells in lines {
-        for (width, cell) in widths.iter_mut().zip(cells) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    for [worker, held, uncached, queue, report, said] in lines {
-        let [w, h, u, q, r, _] = widths;
-        let cells =
-            format!("{worker:<w$}  {held:>h$}  {uncached:>u$}  {queue:>q$}  {report:<r$}  {said}");
-        line(out, format_args!("{}", cells.trim_end()));
-    }
-}
-
 /// Lines of a table: the first column to the left, the last as it is, the others to the right.
 pub(super) fn pad<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     let mut widths = [0; N];
@@ -245,7 +281,7 @@ pub(super) fn pad<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
         });
         cells.collect::<Vec<_>>().join("  ")
     };
-    rows.iter().map(padded).collect()
+    rows.iter().map(|cells| padded(cells).trim_end().to_owned()).collect()
 }
 
 pub(super) fn line(out: &mut String, text: std::fmt::Arguments<'_>) {

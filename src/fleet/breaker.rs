@@ -6,6 +6,7 @@
 
 use super::clock::after;
 use crate::config;
+use std::time::Duration;
 use tidegate_policy::fleet::Millis;
 
 /// What is shown of a breaker.
@@ -111,6 +112,16 @@ impl Breaker {
         }
     }
 
+    /// How long it lets nobody through; `None`: it does now, or that depends on a request.
+    pub fn admits_in(&self, now: Millis) -> Option<Duration> {
+        match self.state {
+            State::Open { until, .. } if now < until => {
+                Some(Duration::from_millis(until.0 - now.0))
+            }
+            State::Closed { .. } | State::Open { .. } | State::HalfOpen { .. } => None,
+        }
+    }
+
     /// Lets a request through, or not. Half-open, this takes the only probe.
     pub fn take(&mut self, now: Millis) -> Option<Ticket> {
         if !self.admits(now) {
@@ -209,7 +220,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::num::NonZeroU32;
-    use std::time::Duration;
 
     const COOL_DOWN: u64 = 30_000;
     const WEDGED: u64 = 60_000;

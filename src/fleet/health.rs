@@ -7,6 +7,7 @@
 use super::clock::jittered;
 use super::hysteresis::Change;
 use super::lasting::Lasting;
+use super::shortage;
 use super::worker::{Worker, WorkerAddress};
 use crate::config::{self, Scheme};
 use crate::limited::Changes;
@@ -62,7 +63,12 @@ pub(super) async fn watch(worker: Arc<Worker>, settings: config::Health, prober:
     loop {
         let started = Instant::now();
         if let Some(address) = worker.address() {
-            book(&worker.lasting, probe.once(&address).await);
+            match probe.once(&address).await {
+                Err(error) if shortage::is_ours(error.root_cause()) => {
+                    log::warn!("worker {}: cannot be probed now: {error}", worker.id);
+                }
+                outcome => book(&worker.lasting, outcome),
+            }
         }
         tokio::select! {
             () = sleep_until(started + jittered(settings.interval)) => {}

@@ -2,7 +2,9 @@
 //!
 //! Whatever is learned about a model as a whole belongs here, or a reload would lose it.
 
+use super::queue::Queue;
 use super::tokens::{BytesPerToken, MeanUncached};
+use super::warmth::WarmSince;
 use crate::config;
 use crate::metrics::Metrics;
 use std::num::NonZeroU32;
@@ -21,6 +23,10 @@ pub(super) struct Kept {
     pub(super) turn: Arc<AtomicU64>,
     /// `None`: the policy never was `learned`.
     pub(super) routes: Option<Arc<Routes>>,
+    /// When one of its workers last began to warm up.
+    pub(super) warm_since: Arc<WarmSince>,
+    /// Those who wait for a worker.
+    pub(super) queue: Arc<Queue>,
     /// Something a snapshot holds is not true any more.
     pub(super) changed: Arc<Notify>,
 }
@@ -36,6 +42,8 @@ impl Kept {
             mean_uncached: Arc::default(),
             turn: Arc::default(),
             routes: None,
+            warm_since: Arc::default(),
+            queue: Arc::default(),
             changed: Arc::default(),
         }
     }

@@ -7,10 +7,14 @@
 //! finishes what it has and is still there if it is put back meanwhile. With its last request it has
 //! *left*: the index has forgotten it and it has no metrics.
 
+mod addresses;
+
 use super::breaker::{Breaker, BreakerState, Ticket, Verdict};
 use super::clock::Clock;
 use super::hysteresis::{Change, Hysteresis};
+use super::queue::Queue;
 use super::reading::Reading;
+use super::warmth::WarmSince;
 use super::worker::{Standing, WorkerAddress};
 use crate::config::{self, WorkerHost};
 use crate::metrics::{Outcome, ReportState, WorkerMetrics};
@@ -19,6 +23,7 @@ use parking_lot::Mutex;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tidegate_policy::fleet::{Live, Millis, Slot, WorkerId};
 use tidegate_policy::index::PrefixIndex;
 use tokio::sync::Notify;
@@ -47,6 +52,8 @@ pub(super) struct Lasting {
     restarts: AtomicU64,
     /// Counts pools of connections that were left.
     pool: AtomicU64,
+    /// When it last began to warm up.
+    pub(super) warm_since: WarmSince,
     /// Nobody listened when somebody last tried.
     gone: AtomicBool,
     home: Home,
@@ -56,6 +63,10 @@ pub(super) struct Lasting {
 #[derive(Clone, Debug)]
 pub(super) struct Home {
     pub(super) index: PrefixIndex,
+    /// When a worker of the model last began to warm up.
+    pub(super) warm_since: Arc<WarmSince>,
+    /// Those who wait for one of its workers.
+    pub(super) queue: Arc<Queue>,
     /// Something the model's snapshot holds is not true any more.
     pub(super) changed: Arc<Notify>,
     pub(super) clock: Clock,
@@ -77,7 +88,15 @@ struct State {
     draining: bool,
     max_inflight: Option<NonZeroU32>,
     in_flight: u32,
+    /// It warms up from when it may be routed to.
+    is_cold: bool,
     presence: Presence,
+}
+
+impl State {
+    fn is_full(&self) -> bool {
+        self.max_inflight.is_some_and(|most| most.get() <= self.in_flight)
+    }
 }
 
 /// Is the worker part of the configuration in force?
@@ -108,6 +127,7 @@ impl Lasting {
             draining: config.draining,
             max_inflight: config.max_inflight,
             in_flight: 0,
+            is_cold: false,
             presence: Presence::Listed,
         };
         let worker = Arc::new(Self {
@@ -123,6 +143,7 @@ impl Lasting {
             addresses: ArcSwap::from_pointee(addresses),
             restarts: AtomicU64::new(0),
             pool: AtomicU64::new(0),
+            warm_since: WarmSince::default(),
             gone: AtomicBool::new(false),
             home,
         });
@@ -149,7 +170,7 @@ impl Lasting {
         if before.draining != config.draining {
             state.draining = config.draining;
         }
-        self.publish(&state, self.now());
+        self.publish(&mut state, self.now());
         true
     }
 
@@ -157,7 +178,7 @@ impl Lasting {
     pub(super) fn trust(&self) {
         let mut state = self.state.lock();
         state.health.trust();
-        self.publish(&state, self.now());
+        self.publish(&mut state, self.now());
     }
 
     /// The configuration in force leaves the worker out.
@@ -195,11 +216,6 @@ impl Lasting {
         self.metrics.retire();
     }
 
-    /// Where to connect; `None` while its name was never resolved.
-    pub(super) fn address(&self) -> Option<WorkerAddress> {
-        self.addresses.load().first().cloned()
-    }
-
     /// Counts a request in, if the worker may still be routed to; half-open, this takes the probe.
     pub(super) fn take(&self) -> Option<Ticket> {
         let now = self.now();
@@ -209,7 +225,7 @@ impl Lasting {
         }
         let ticket = state.breaker.take(now)?;
         state.in_flight += 1;
-        self.publish(&state, now);
+        self.publish(&mut state, now);
         drop(state);
         self.metrics.dispatched();
         Some(ticket)
@@ -223,12 +239,14 @@ impl Lasting {
             state.in_flight = state.in_flight.saturating_sub(1);
             let before = state.breaker.state(now);
             state.breaker.book(now, ticket, verdict);
-            self.publish(&state, now);
+            let after = state.breaker.state(now);
+            state.is_cold |= before != after && after == BreakerState::Closed;
+            self.publish(&mut state, now);
             let has_left = state.presence == Presence::Removed && state.in_flight == 0;
             if has_left {
                 state.presence = Presence::Left;
             }
-            (before, state.breaker.state(now), has_left)
+            (before, after, has_left)
         };
         match verdict {
             Verdict::Success | Verdict::Unavailable | Verdict::Answered => self.is_there(),
@@ -254,6 +272,25 @@ impl Lasting {
         }
     }
 
+    /// How long it may take at least until the worker can be routed to again; `None`: it can now, or
+    /// nothing is known to bring it back.
+    pub(super) fn back_in(&self, health: &config::Health) -> Option<Duration> {
+        let now = self.now();
+        let state = self.state.lock();
+        if !self.is_up(&state) {
+            let is_probed = !state.health.is_well() && !state.draining;
+            return is_probed.then_some(health.interval);
+        }
+        let full = state.is_full().then_some(Duration::ZERO);
+        full.or_else(|| state.breaker.admits_in(now))
+    }
+
+    /// Has it as many requests as it may, and would it be routed to with fewer?
+    pub(super) fn is_full(&self) -> bool {
+        let state = self.state.lock();
+        state.is_full() && self.is_up(&state) && state.breaker.admits(self.now())
+    }
+
     /// Prompt blocks the index believes it holds.
     pub(super) fn owned_blocks(&self) -> u64 {
         self.home.index.owned(self.slot)
@@ -273,12 +310,12 @@ impl Lasting {
     pub(super) fn set_draining(&self, draining: bool) {
         let mut state = self.state.lock();
         state.draining = draining;
-        self.publish(&state, self.now());
+        self.publish(&mut state, self.now());
     }
 
     /// Recomputes whether it is routable: a breaker's cool-down ends without any event.
     pub(super) fn refresh(&self, now: Millis) {
-        self.publish(&self.state.lock(), now);
+        self.publish(&mut self.state.lock(), now);
     }
 
     /// Books a health probe.
@@ -289,41 +326,11 @@ impl Lasting {
             let before = state.breaker.state(now);
             state.breaker.probed(now, good);
             let change = state.health.probed(good);
-            self.publish(&state, now);
+            self.publish(&mut state, now);
             (change, before, state.breaker.state(now))
         };
         self.tell_breaker(before, after);
         change
-    }
-
-    /// Replaces the addresses its name stands for; true if the one in use is gone, so that another
-    /// process answers from now on. The address in use stays first while it is among them.
-    pub(super) fn resolved(&self, mut addresses: Vec<WorkerAddress>) -> bool {
-        let used = self.address();
-        if let Some(at) =
-            used.as_ref().and_then(|used| addresses.iter().position(|known| known == used))
-        {
-            addresses[..=at].rotate_right(1);
-        }
-        let moved = used.is_some() && used.as_ref() != addresses.first();
-        let first = used.is_none();
-        self.addresses.store(Arc::new(addresses));
-        self.refresh(self.now());
-        if moved || first {
-            self.readdressed.notify_one();
-        }
-        moved
-    }
-
-    /// Tries the next address of its name from now on.
-    pub(super) fn next_address(&self) {
-        let addresses = self.addresses.load();
-        if addresses.len() < 2 {
-            return;
-        }
-        let mut addresses = Vec::clone(&addresses);
-        addresses.rotate_left(1);
-        self.addresses.store(Arc::new(addresses));
     }
 
     pub(super) fn pool(&self) -> u64 {
@@ -357,8 +364,16 @@ impl Lasting {
 
     /// The worker was away and may have restarted meanwhile: its cache is taken to be empty.
     pub(super) fn came_back(&self) {
+        self.grow_cold();
         self.home.index.forget(self.slot);
         self.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It holds nothing and has no queue: it warms up, once it may be routed to.
+    pub(super) fn grow_cold(&self) {
+        let mut state = self.state.lock();
+        state.is_cold = true;
+        self.publish(&mut state, self.now());
     }
 
     /// Blocks have another size from now on, so nothing the index holds of it can be found, and its
@@ -380,12 +395,23 @@ impl Lasting {
     }
 
     fn may_take(&self, state: &State) -> bool {
-        let room = state.max_inflight.is_none_or(|most| state.in_flight < most.get());
-        room && state.health.is_well() && !state.draining && !self.addresses.load().is_empty()
+        !state.is_full() && self.is_up(state)
     }
 
-    fn publish(&self, state: &State, now: Millis) {
-        self.live.set_routable(self.may_take(state) && state.breaker.admits(now));
+    fn is_up(&self, state: &State) -> bool {
+        state.health.is_well() && !state.draining && !self.addresses.load().is_empty()
+    }
+
+    fn publish(&self, state: &mut State, now: Millis) {
+        let is_routable = self.may_take(state) && state.breaker.admits(now);
+        self.live.set_routable(is_routable);
+        if is_routable {
+            if std::mem::take(&mut state.is_cold) {
+                self.warm_since.begin(now);
+                self.home.warm_since.begin(now);
+            }
+            self.home.queue.changed();
+        }
     }
 
     fn tell_breaker(&self, before: BreakerState, after: BreakerState) {

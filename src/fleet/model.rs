@@ -3,15 +3,16 @@
 use super::clock::Clock;
 use super::kept::{self, Kept};
 use super::lasting::{Home, Lasting};
+use super::queue::Queue;
 use super::routes;
 use super::table::Table;
 use super::tokens::{BytesPerToken, MeanUncached};
+use super::warmth::WarmSince;
 use super::worker::Worker;
 use crate::config::{self, WorkerUrl};
 use crate::metrics::Metrics;
 use arc_swap::Guard;
 use std::collections::HashMap;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidegate_policy::fleet::{Fleet, Slot, WorkerId};
@@ -35,6 +36,10 @@ pub struct ModelFleet {
     pub bytes_per_token: Arc<BytesPerToken>,
     /// Uncached tokens per request.
     pub mean_uncached: Arc<MeanUncached>,
+    /// When one of its workers last began to warm up.
+    warm_since: Arc<WarmSince>,
+    /// Those who wait for one of its workers.
+    pub queue: Arc<Queue>,
     /// What was measured of its routes; `None`: the policy never was `learned`.
     pub(super) routes: Option<Arc<Routes>>,
     pub(super) table: Table,
@@ -87,6 +92,8 @@ impl ModelFleet {
             bytes_per_token: kept.bytes_per_token,
             mean_uncached: kept.mean_uncached,
             turn: kept.turn,
+            warm_since: kept.warm_since,
+            queue: kept.queue,
             changed: kept.changed,
         });
         fleet.publish();
@@ -105,6 +112,8 @@ impl ModelFleet {
             mean_uncached: Arc::clone(&self.mean_uncached),
             turn: Arc::clone(&self.turn),
             routes: self.routes.clone(),
+            warm_since: Arc::clone(&self.warm_since),
+            queue: Arc::clone(&self.queue),
             changed: Arc::clone(&self.changed),
         };
         kept.index.set_max_entries(next.max_entries);
@@ -128,6 +137,10 @@ impl ModelFleet {
     /// The configuration in force is another one now.
     pub(super) fn supersede(&self) {
         self.is_superseded.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn last_warm_since(&self) -> &WarmSince {
+        &self.warm_since
     }
 
     /// Wakes whoever publishes; shared by all fleets of the model.
@@ -166,22 +179,6 @@ impl ModelFleet {
         self.index.owned(worker.slot)
     }
 
-    /// Is the fresh queue of every routable worker at or above the limit?
-    pub fn is_saturated(&self, limit: NonZeroU64) -> bool {
-        let now = self.clock.now();
-        let fleet = self.snapshot();
-        let mut routable = fleet
-            .workers()
-            .iter()
-            .filter(|worker| worker.can_prefill() && worker.live.is_routable())
-            .peekable();
-        routable.peek().is_some()
-            && routable.all(|worker| {
-                let waiting = worker.fresh(now).and_then(|report| report.waiting);
-                waiting.is_some_and(|waiting| limit.get() <= waiting)
-            })
-    }
-
     /// Can a request to this model be served now?
     pub fn is_ready(&self) -> bool {
         if let Some((_, routes)) = self.learned() {
@@ -211,10 +208,15 @@ impl Plan<'_> {
         let metrics = self.metrics.workers.worker(&self.config.name, config.id.as_str());
         let home = Home {
             index: kept.index.clone(),
+            warm_since: Arc::clone(&kept.warm_since),
+            queue: Arc::clone(&kept.queue),
             changed: Arc::clone(&kept.changed),
             clock: self.clock.clone(),
         };
         let lasting = Lasting::new(config, self.config, slot, metrics, home);
+        if self.before.is_some_and(|before| !before.workers().is_empty()) {
+            lasting.grow_cold();
+        }
         Some(Worker::new(config.clone(), lasting))
     }
 }

@@ -103,6 +103,8 @@ impl ModelFleet {
         }
         let snap = self.config.policy.cache_aware().map(Rules::speed_snap).unwrap_or_default();
         self.table.current.store(Arc::new(Fleet::with_speed_snap(version, rows, snap)));
+        // What it says may have kept somebody waiting.
+        self.queue.changed();
         // After the swap: for a moment something sent is counted twice, rather than not at all.
         for (worker, mark) in marks {
             worker.live.ledger.report_published(&mark);

@@ -143,6 +143,7 @@ fn seen(model: &ModelFleet, worker: &Worker, now: Millis) -> Seen {
 fn gauges(model: &ModelFleet, worker: &Worker, now: Millis) -> WorkerView {
     let seen = seen(model, worker, now);
     let fresh = seen.fresh();
+    let standing = worker.standing();
     WorkerView {
         state: seen.state,
         age: seen.age(now).map(Duration::from_millis),
@@ -150,6 +151,9 @@ fn gauges(model: &ModelFleet, worker: &Worker, now: Millis) -> WorkerView {
         running: fresh.and_then(|report| report.running),
         kv_usage: fresh.and(seen.kv_usage),
         owned_blocks: model.owned_blocks(worker),
-        breaker: worker.standing().breaker.number(),
+        breaker: standing.breaker.number(),
+        healthy: standing.healthy,
+        draining: standing.draining,
+        warmth: model.warmth(worker, now),
     }
 }

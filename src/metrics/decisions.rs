@@ -14,7 +14,7 @@ const OVERLAP_EDGES: [f64; 12] =
 /// The families.
 #[derive(Debug)]
 pub struct DecisionFamilies {
-    policy_decisions: IntCounterVec,
+    pub(super) policy_decisions: IntCounterVec,
     cache_aware_decisions: IntCounterVec,
     saturation_pins: IntCounterVec,
     affinity_lost: IntCounterVec,

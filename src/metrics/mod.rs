@@ -7,15 +7,21 @@
 mod decisions;
 mod outcome;
 mod process;
+mod queue;
 mod requests;
 mod routes;
+mod spread;
+mod totals;
 mod workers;
 
 pub use decisions::{DecisionFamilies, DecisionMetrics};
 pub use outcome::Outcome;
-pub use process::ProcessMetrics;
+pub use process::{Limited, ProcessMetrics};
+pub use queue::{QueueFamilies, QueueMetrics, QueueOutcome};
 pub use requests::{OTHER, RequestFamilies, RequestMetrics, RetryCause};
 pub use routes::{RouteFamilies, RouteMetrics, RoutesView};
+pub use spread::{Counts, Spread};
+pub use totals::Totals;
 pub use workers::{PollResult, ReportState, WorkerFamilies, WorkerMetrics, WorkerView};
 
 use prometheus::{Registry, TextEncoder};
@@ -32,6 +38,8 @@ pub struct Metrics {
     pub decisions: DecisionFamilies,
     /// Learned routes.
     pub routes: RouteFamilies,
+    /// Requests that wait at the edge.
+    pub queue: QueueFamilies,
     /// The edge as a whole.
     pub process: ProcessMetrics,
 }
@@ -45,6 +53,7 @@ impl Metrics {
             requests: RequestFamilies::register(&registry)?,
             decisions: DecisionFamilies::register(&registry)?,
             routes: RouteFamilies::register(&registry)?,
+            queue: QueueFamilies::register(&registry)?,
             process: ProcessMetrics::register(&registry)?,
             registry,
         })

@@ -17,7 +17,7 @@ pub enum Outcome {
     Timeout,
     /// The client left.
     Cancelled,
-    /// Refused because the fleet is saturated.
+    /// Refused because the fleet is saturated, at once or after a wait at the edge.
     Shed,
     /// The edge could not route it, or failed.
     EdgeError,

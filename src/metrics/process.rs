@@ -5,6 +5,28 @@ use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounterVec, IntGauge, Opts, Registry};
 use tidegate_policy::index::{Cause, Stats};
 
+/// Why a client's connection was closed at `max_connections`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limited {
+    /// It was new, and nobody gave way.
+    Refused,
+    /// It was idle, and a new one took its place.
+    Displaced,
+}
+
+impl Limited {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Refused, Self::Displaced];
+
+    /// The label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Displaced => "displaced",
+        }
+    }
+}
+
 const APPLIED: &str = "applied";
 const REJECTED: &str = "rejected";
 
@@ -20,6 +42,9 @@ pub struct ProcessMetrics {
     pub index_evictions: IntCounterVec,
     /// Requests between their head and the end of their answer.
     pub requests_in_progress: IntGauge,
+    /// Open connections of clients.
+    pub connections: IntGauge,
+    connections_limited: IntCounterVec,
     /// What indexes of models that are gone evicted, by [`Cause`]. Locked while totals are written:
     /// two scrapes at once must not both add what one of them saw.
     gone: Mutex<[u64; Cause::ALL.len()]>,
@@ -54,6 +79,15 @@ impl ProcessMetrics {
                 "tidegate_requests_in_progress",
                 "Requests between their head and the end of their answer.",
             ))?,
+            connections: IntGauge::new(
+                "tidegate_client_connections",
+                "Clients' connections that are open, on all traffic listeners.",
+            )?,
+            connections_limited: counters(
+                "tidegate_client_connections_limited_total",
+                "Clients' connections closed at max_connections: refused ones were new, displaced ones idle.",
+                &["result"],
+            )?,
             gone: Mutex::default(),
         };
         registry.register(Box::new(metrics.config_generation.clone()))?;
@@ -65,7 +99,17 @@ impl ProcessMetrics {
         registry.register(Box::new(metrics.index_entries.clone()))?;
         registry.register(Box::new(metrics.index_evictions.clone()))?;
         registry.register(Box::new(metrics.requests_in_progress.clone()))?;
+        registry.register(Box::new(metrics.connections.clone()))?;
+        registry.register(Box::new(metrics.connections_limited.clone()))?;
+        for result in Limited::ALL {
+            metrics.connections_limited.with_label_values(&[result.as_str()]);
+        }
         Ok(metrics)
+    }
+
+    /// A client's connection was closed because there are too many.
+    pub fn connections_limited(&self, result: Limited) {
+        self.connections_limited.with_label_values(&[result.as_str()]).inc();
     }
 
     /// This configuration is in force; 1 is the one of the start, which is no change.
@@ -75,6 +119,11 @@ impl ProcessMetrics {
         if 1 < generation {
             self.config_reloads.with_label_values(&[APPLIED]).inc();
         }
+    }
+
+    /// When the running configuration was applied, seconds since 1970.
+    pub fn last_reload(&self) -> f64 {
+        self.config_last_reload.get()
     }
 
     /// A changed configuration was not accepted.

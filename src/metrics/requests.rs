@@ -1,10 +1,14 @@
 //! What became of requests, per model.
 
-use super::Outcome;
+use super::{Outcome, Spread};
 use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
 };
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Label of a model no configured name stands for.
 pub const OTHER: &str = "other";
@@ -22,14 +26,16 @@ const REQUEST_EDGES: [f64; 14] =
 /// The families.
 #[derive(Debug)]
 pub struct RequestFamilies {
-    requests: IntCounterVec,
+    pub(super) requests: IntCounterVec,
     request_seconds: HistogramVec,
     ttft_seconds: HistogramVec,
-    tokens: IntCounterVec,
+    pub(super) tokens: IntCounterVec,
     prompt_cached_tokens: IntCounterVec,
     predicted_cached_tokens: IntCounterVec,
     reported_cached_tokens: IntCounterVec,
     retries: IntCounterVec,
+    /// Seconds to first content again, finer, by model: handles of the same model share one.
+    spreads: Mutex<BTreeMap<String, Arc<Spread>>>,
 }
 
 impl RequestFamilies {
@@ -71,6 +77,7 @@ impl RequestFamilies {
                 &["model"],
             )?,
             retries: counters("tidegate_retries_total", "Attempts after the first.", &["cause"])?,
+            spreads: Mutex::default(),
         };
         registry.register(Box::new(families.requests.clone()))?;
         registry.register(Box::new(families.request_seconds.clone()))?;
@@ -91,6 +98,7 @@ impl RequestFamilies {
             ended: Default::default(),
             request_seconds: self.request_seconds.with_label_values(&[model]),
             ttft_seconds: self.ttft_seconds.with_label_values(&[model]),
+            spread: Arc::clone(self.spreads.lock().entry(model.to_owned()).or_default()),
             prompt_tokens: self.tokens.with_label_values(&[model, "prompt"]),
             cached_tokens: self.tokens.with_label_values(&[model, "cached"]),
             completion_tokens: self.tokens.with_label_values(&[model, "completion"]),
@@ -98,6 +106,12 @@ impl RequestFamilies {
             predicted_cached_tokens: self.predicted_cached_tokens.with_label_values(&[model]),
             reported_cached_tokens: self.reported_cached_tokens.with_label_values(&[model]),
         }
+    }
+
+    /// How times to first content are spread, by model.
+    pub fn spreads(&self) -> Vec<(String, Arc<Spread>)> {
+        let spreads = self.spreads.lock();
+        spreads.iter().map(|(model, spread)| (model.clone(), Arc::clone(spread))).collect()
     }
 
     /// A request is tried again.
@@ -139,8 +153,8 @@ pub struct RequestMetrics {
     ended: Box<[[[OnceCell<IntCounter>; Outcome::ALL.len()]; CLASSES.len()]; PATHS]>,
     /// Seconds of whole requests.
     pub request_seconds: Histogram,
-    /// Seconds to first content.
-    pub ttft_seconds: Histogram,
+    ttft_seconds: Histogram,
+    spread: Arc<Spread>,
     /// Reported prompt tokens.
     pub prompt_tokens: IntCounter,
     /// Reported cached tokens.
@@ -156,6 +170,12 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
+    /// A streamed answer's first content came so long after the request's head.
+    pub fn first_content(&self, after: Duration) {
+        self.ttft_seconds.observe(after.as_secs_f64());
+        self.spread.record(after);
+    }
+
     /// A request ended. `status`: sent to the client; 0 = none was.
     pub fn ended(&self, dialect: crate::prompt::Dialect, status: u16, outcome: Outcome) {
         let class = usize::from(status / 100).min(CLASSES.len() - 1);

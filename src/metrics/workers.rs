@@ -110,6 +110,12 @@ pub struct WorkerView {
     pub owned_blocks: u64,
     /// 0 closed, 1 open, 2 half-open.
     pub breaker: i64,
+    /// Do its probes pass?
+    pub healthy: bool,
+    /// Does it take no new requests?
+    pub draining: bool,
+    /// The part of its warm-up that is over, if it warms up.
+    pub warmth: Option<f64>,
 }
 
 /// The families.
@@ -126,6 +132,9 @@ struct Families {
     running: IntGaugeVec,
     kv_usage: GaugeVec,
     owned_blocks: IntGaugeVec,
+    healthy: IntGaugeVec,
+    draining: IntGaugeVec,
+    warmth: GaugeVec,
     age: GaugeVec,
     state: IntGaugeVec,
     bytes_per_token: GaugeVec,
@@ -144,6 +153,9 @@ impl WorkerFamilies {
             running: ints(registry, RUNNING, &["model", "worker"])?,
             kv_usage: floats(registry, KV_USAGE, &["model", "worker"])?,
             owned_blocks: ints(registry, OWNED_BLOCKS, &["model", "worker"])?,
+            healthy: ints(registry, HEALTHY, &["model", "worker"])?,
+            draining: ints(registry, DRAINING, &["model", "worker"])?,
+            warmth: floats(registry, WARMTH, &["model", "worker"])?,
             age: floats(registry, AGE, &["model", "worker"])?,
             state: ints(registry, STATE, &["model", "worker", "state"])?,
             bytes_per_token: floats(registry, BYTES_PER_TOKEN, &["model"])?,
@@ -218,6 +230,9 @@ impl WorkerMetrics {
         set_int(&families.waiting, &labels, view.waiting);
         set_int(&families.running, &labels, view.running);
         set_int(&families.owned_blocks, &labels, Some(view.owned_blocks));
+        set_int(&families.healthy, &labels, Some(u64::from(view.healthy)));
+        set_int(&families.draining, &labels, Some(u64::from(view.draining)));
+        set_float(&families.warmth, &labels, view.warmth);
         set_float(&families.kv_usage, &labels, view.kv_usage);
         set_float(&families.age, &labels, view.age.map(|age| age.as_secs_f64()));
         families.breaker.with_label_values(&[&*self.worker]).set(view.breaker);
@@ -241,6 +256,9 @@ impl WorkerMetrics {
         let _ = families.running.remove_label_values(&labels);
         let _ = families.kv_usage.remove_label_values(&labels);
         let _ = families.owned_blocks.remove_label_values(&labels);
+        let _ = families.healthy.remove_label_values(&labels);
+        let _ = families.draining.remove_label_values(&labels);
+        let _ = families.warmth.remove_label_values(&labels);
         let _ = families.age.remove_label_values(&labels);
         for state in ReportState::ALL {
             let _ = families.state.remove_label_values(&[labels[0], labels[1], state.as_str()]);
@@ -294,6 +312,12 @@ const KV_USAGE: Name =
 const OWNED_BLOCKS: Name = (
     "worker_owned_blocks",
     "Prompt blocks the index believes the worker holds; they add up to index_entries.",
+);
+const HEALTHY: Name = ("worker_healthy", "1 if the worker's probes pass, else 0.");
+const DRAINING: Name = ("worker_draining", "1 if the worker takes no new requests, else 0.");
+const WARMTH: Name = (
+    "worker_warmth_ratio",
+    "The part of the worker's warm-up that is over, 0 to 1; no series if it does not warm up.",
 );
 const AGE: Name = (
     "report_age_seconds",

@@ -136,7 +136,7 @@ impl Room {
         let missing = u32::try_from(missing).unwrap_or(u32::MAX);
         let wait = Arc::clone(bounds.room).acquire_many_owned(missing);
         let Ok(Ok(more)) = tokio::time::timeout(bounds.idle, wait).await else {
-            return Err(BodyError::Refused(Refusal::QueueTimeout));
+            return Err(BodyError::Refused(Refusal::NoRoomForBody));
         };
         match &mut self.0 {
             Some(room) => room.merge(more),
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(all.available_permits(), 2);
         let mut other = Room::default();
         let refused = other.cover(3 * PERMIT_BYTES, bounds).await;
-        assert!(matches!(refused, Err(BodyError::Refused(Refusal::QueueTimeout))));
+        assert!(matches!(refused, Err(BodyError::Refused(Refusal::NoRoomForBody))));
         drop(part);
         assert_eq!(all.available_permits(), 4);
     }

@@ -3,6 +3,7 @@
 use super::attempt::Attempt;
 use super::body::RequestBody;
 use super::reply::Refusal;
+use super::seats::AtWork;
 use crate::metrics::Outcome;
 use crate::prompt::Dialect;
 use crate::prompt::usage::UsageReader;
@@ -32,6 +33,8 @@ pub struct RequestContext {
     pub(super) excluded: SmallVec<[Slot; 4]>,
     /// Its number among the model's requests.
     pub(super) turn: Option<u64>,
+    /// How long it waited for a worker that might take it; `None`: not at all.
+    pub(super) queued: Option<Duration>,
     pub(super) attempts: u32,
     pub(super) attempt: Option<Attempt>,
     /// Where it was routed, and by which snapshot.
@@ -39,6 +42,8 @@ pub struct RequestContext {
     pub(super) refusal: Option<Refusal>,
     pub(super) answer: Answer,
     pub(super) observed: bool,
+    /// Its connection is not idle.
+    pub(super) at_work: Option<AtWork>,
     _in_progress: InProgress,
 }
 
@@ -69,12 +74,14 @@ impl RequestContext {
             pin: None,
             excluded: SmallVec::new(),
             turn: None,
+            queued: None,
             attempts: 0,
             attempt: None,
             routed: None,
             refusal: None,
             answer: Answer::default(),
             observed: false,
+            at_work: None,
             _in_progress: InProgress::enter(Arc::clone(&state)),
             running,
             state,

@@ -3,6 +3,7 @@
 use super::attempt::Attempt;
 use super::context::RequestContext;
 use super::reply::Refusal;
+use crate::fleet::shortage;
 use crate::metrics::{Outcome, RetryCause};
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
@@ -24,6 +25,9 @@ pub(super) fn refusing(ctx: &mut RequestContext, refusal: Refusal) -> Box<Error>
 
 /// No connection to the worker: nothing was sent, so another one may be asked.
 pub(super) fn to_connect(mut error: Box<Error>, ctx: &mut RequestContext) -> Box<Error> {
+    if shortage::is_ours(error.root_cause()) {
+        return unable_to_connect(error, ctx);
+    }
     if let Some(attempt) = ctx.attempt.take() {
         ctx.excluded.push(attempt.slot());
         if error.etype() == &ErrorType::ConnectRefused {
@@ -41,6 +45,18 @@ pub(super) fn to_connect(mut error: Box<Error>, ctx: &mut RequestContext) -> Box
     error
 }
 
+/// This machine has no descriptor or port left: no other worker would be reached either, and none is
+/// at fault.
+fn unable_to_connect(mut error: Box<Error>, ctx: &mut RequestContext) -> Box<Error> {
+    if let Some(attempt) = ctx.attempt.take() {
+        attempt.not_taken(Outcome::EdgeError);
+    }
+    log::warn!("request {}: no connection can be made: {error}", ctx.request_id);
+    ctx.refusal = Some(Refusal::Internal);
+    error.set_retry(false);
+    error
+}
+
 /// The exchange with the worker or with the client broke.
 pub(super) fn while_proxying(
     mut error: Box<Error>,
@@ -55,7 +71,8 @@ pub(super) fn while_proxying(
         return error;
     }
     if *error.esource() == ErrorSource::Downstream {
-        ctx.answer.broken = Some(Outcome::Cancelled);
+        let left = has_left(&error);
+        ctx.answer.broken = Some(if left { Outcome::Cancelled } else { Outcome::ClientError });
         attempt.broken(Outcome::Cancelled);
         return error;
     }
@@ -77,6 +94,21 @@ pub(super) fn while_proxying(
     ctx.refusal = Some(refusal);
     attempt.broken(outcome);
     error
+}
+
+/// The client is gone, as opposed to one that sent what is no HTTP.
+fn has_left(error: &Error) -> bool {
+    *error.esource() == ErrorSource::Downstream
+        && matches!(
+            error.etype(),
+            ErrorType::WriteError
+                | ErrorType::WriteTimedout
+                | ErrorType::ReadError
+                | ErrorType::ReadTimedout
+                | ErrorType::ConnectionClosed
+                // A stream that was reset.
+                | ErrorType::H2Error
+        )
 }
 
 /// A pooled connection the worker had closed: no byte of an answer, and closed or reset so soon
@@ -129,18 +161,7 @@ pub(super) async fn answer(
     error: &Error,
     ctx: &mut RequestContext,
 ) -> FailToProxy {
-    let client_gone = *error.esource() == ErrorSource::Downstream
-        && matches!(
-            error.etype(),
-            ErrorType::WriteError
-                | ErrorType::WriteTimedout
-                | ErrorType::ReadError
-                | ErrorType::ReadTimedout
-                | ErrorType::ConnectionClosed
-                // A stream that was reset.
-                | ErrorType::H2Error
-        );
-    if client_gone {
+    if has_left(error) {
         ctx.answer.broken.get_or_insert(Outcome::Cancelled);
         return FailToProxy { error_code: 0, can_reuse_downstream: false };
     }
@@ -189,6 +210,11 @@ async fn hear_out(session: &mut Session) {
     let _ = tokio::time::timeout(LINGER, rest).await;
 }
 
+/// Not sooner than `wait`.
+fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(0 < wait.subsec_nanos())
+}
+
 /// Sends a JSON body of the edge.
 pub(super) async fn respond_json(
     session: &mut Session,
@@ -201,7 +227,7 @@ pub(super) async fn respond_json(
     head.insert_header(CONTENT_LENGTH, body.len())?;
     head.insert_header("x-request-id", ctx.request_id.as_str())?;
     if let Some(wait) = ctx.refusal.as_ref().and_then(Refusal::retry_after) {
-        head.insert_header(RETRY_AFTER, wait.as_secs())?;
+        head.insert_header(RETRY_AFTER, whole_seconds(wait))?;
     }
     ctx.answer.status = status.as_u16();
     session.set_ignore_info_resp(false);

@@ -1,73 +1,130 @@
-//! The door of each traffic listener: how long a client may take for a request's head.
+//! The door of each traffic listener: it seats a connection, and ends one that is silent for too long.
 //!
-//! Pingora bounds single reads, which a client that sends a byte now and then never exceeds. Here
-//! the head as a whole has a deadline: `client_header` on a new connection, `client_idle` more on
-//! one that already served a request.
-
-use async_trait::async_trait;
-use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
-use pingora::protocols::http::ServerSession;
-use pingora::protocols::http::v2::server::H2Options;
-use pingora::server::ShutdownWatch;
-use pingora_proxy::HttpProxy;
-use std::cell::Cell;
-use std::sync::Arc;
-use std::time::Duration;
+//! Pingora bounds single reads of HTTP/1, which a client that sends a byte now and then never
+//! exceeds, and nothing of HTTP/2. Here a connection has `client_header` for the head of its first
+//! request, and `client_idle` without one later on; `client_header` more for an HTTP/1 head that has
+//! begun. Where the seats end, [`super::seats`] says who stays.
 
 use super::Edge;
+use super::seats::{AtWork, Connection, Seats};
+use async_trait::async_trait;
+use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream, ServerApp};
+use pingora::http::ResponseHeader;
+use pingora::listeners::PreTlsProcess;
+use pingora::protocols::http::ServerSession;
+use pingora::protocols::http::v2::server::H2Options;
+use pingora::protocols::l4::stream::Stream as Socket;
+use pingora::protocols::raw_connect::ProxyDigest;
+use pingora::protocols::{GetProxyDigest, Stream};
+use pingora::server::ShutdownWatch;
+use pingora::{Error, ErrorType, Result};
+use pingora_proxy::{HttpProxy, Session};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Once the listeners are closed: for connections that were accepted just before to finish their
 /// handshakes and send a request, and for idle ones to be told by an answer that they end.
 pub(crate) const SETTLE: Duration = Duration::from_secs(2);
 
-tokio::task_local! {
-    static HEAD_READ: Cell<bool>;
-}
-
-/// Called when a request's head was read, from within [`FrontDoor`] or any other server.
-pub(super) fn head_was_read() {
-    // Without a front door (an embedding program's own service) there is nobody to tell.
-    let _ = HEAD_READ.try_with(|read| read.set(true));
-}
-
-/// Pingora's proxy behind the edge's own deadline for heads.
+/// The proxy of a traffic listener, behind its seats.
 pub struct FrontDoor {
+    hall: Arc<Hall>,
+    seats: Arc<Seats>,
+}
+
+impl FrontDoor {
+    /// `options` says whether HTTP/2 is taken without TLS.
+    pub fn new(
+        mut proxy: HttpProxy<Edge>,
+        edge: Edge,
+        options: HttpServerOptions,
+        seats: Arc<Seats>,
+    ) -> Self {
+        // Refused with an answer and a count of our own.
+        let mut taken = HttpServerOptions::default();
+        taken.allow_connect_method_proxying = true;
+        proxy.server_options = Some(taken);
+        Self { hall: Arc::new(Hall { proxy: Arc::new(proxy), options, edge }), seats }
+    }
+}
+
+#[async_trait]
+impl ServerApp for FrontDoor {
+    async fn process_new(
+        self: &Arc<Self>,
+        mut stream: Stream,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream> {
+        let connection = match seated(stream.get_proxy_digest().as_deref()) {
+            Some(connection) => connection,
+            None => {
+                let connection = self.seats.take()?;
+                stream.set_proxy_digest(seat(&connection));
+                connection
+            }
+        };
+        connection.opened();
+        tokio::select! {
+            biased;
+            stream = self.hall.process_new(stream, shutdown) => stream,
+            () = connection.is_over() => None,
+        }
+    }
+
+    async fn cleanup(&self) {
+        self.hall.cleanup().await;
+    }
+}
+
+/// The same for a listener with TLS: nobody gets a handshake without a seat.
+pub struct TlsDoor(pub Arc<Seats>);
+
+#[async_trait]
+impl PreTlsProcess for TlsDoor {
+    async fn process(&self, socket: &mut Socket) -> Result<()> {
+        let connection = self.0.take().ok_or_else(|| Error::new(ErrorType::AcceptError))?;
+        socket.set_proxy_digest(seat(&connection));
+        Ok(())
+    }
+}
+
+/// What lasts as long as a connection in Pingora is what it keeps of a proxy before it, which no
+/// client's connection has.
+fn seat(connection: &Arc<Connection>) -> ProxyDigest {
+    let none = ResponseHeader::build(http::StatusCode::OK, Some(0));
+    // A head of a known status can be built.
+    let none = none.unwrap_or_else(|_| ServerSession::generate_error(400));
+    ProxyDigest::new(Box::new(none), Some(Box::new(Arc::clone(connection))))
+}
+
+fn seated(digest: Option<&ProxyDigest>) -> Option<Arc<Connection>> {
+    digest?.user_data.as_ref()?.downcast_ref().cloned()
+}
+
+/// A request's head was read. `None` in an embedding program's own service, which has no seats.
+pub(super) fn request_came(session: &Session) -> Option<AtWork> {
+    let digest = session.digest()?.proxy_digest.as_deref();
+    Some(seated(digest)?.request(session.is_http2()))
+}
+
+/// What a connection with a seat finds.
+struct Hall {
     proxy: Arc<HttpProxy<Edge>>,
     options: HttpServerOptions,
     edge: Edge,
 }
 
-impl FrontDoor {
-    /// `options` says whether HTTP/2 is taken without TLS.
-    pub fn new(proxy: HttpProxy<Edge>, edge: Edge, options: HttpServerOptions) -> Self {
-        Self { proxy: Arc::new(proxy), options, edge }
-    }
-}
-
 #[async_trait]
-impl HttpServerApp for FrontDoor {
+impl HttpServerApp for Hall {
     async fn process_new_http(
         self: &Arc<Self>,
         mut session: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
-        let timeouts = self.edge.client_timeouts();
         if session.get_keepalive().is_some() {
-            session.set_keepalive(Some(timeouts.idle.as_secs().max(1)));
+            session.set_keepalive(Some(self.edge.client_idle().as_secs().max(1)));
         }
-        // `persist_connection_context` leaves a mark on a connection that is used again.
-        let mark = session.take_connection_user_context();
-        let wait = if mark.is_some() { timeouts.idle + timeouts.header } else { timeouts.header };
-        session.set_connection_user_context(mark);
-        HEAD_READ
-            .scope(Cell::new(false), async {
-                tokio::select! {
-                    biased;
-                    reuse = self.proxy.process_new_http(session, shutdown) => reuse,
-                    () = head_overdue(wait) => None,
-                }
-            })
-            .await
+        self.proxy.process_new_http(session, shutdown).await
     }
 
     /// Runs when the listeners are closed.
@@ -83,13 +140,5 @@ impl HttpServerApp for FrontDoor {
 
     fn h2_options(&self) -> Option<H2Options> {
         self.proxy.h2_options()
-    }
-}
-
-/// Returns when the head did not come in time; never, if it did.
-async fn head_overdue(wait: Duration) {
-    tokio::time::sleep(wait).await;
-    if HEAD_READ.with(Cell::get) {
-        std::future::pending::<()>().await;
     }
 }

@@ -1,11 +1,16 @@
 //! What is checked of a request's head before anything is done for it.
 
 use super::reply::Refusal;
-use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::uri::Authority;
+use pingora::http::RequestHeader;
 use pingora_proxy::Session;
 
 /// Refuses heads that are too large or whose framing two parties could read in two ways.
 pub(super) fn check(session: &Session, max_header_bytes: u64) -> Result<(), Refusal> {
+    if session.req_header().method == http::Method::CONNECT {
+        return Err(Refusal::BadRequest("CONNECT: this is no forward proxy"));
+    }
     if session.is_http2() {
         // The h2 library enforces its own list limit and has no ambiguous framing.
         return check_size(head_size(session), max_header_bytes);
@@ -13,7 +18,8 @@ pub(super) fn check(session: &Session, max_header_bytes: u64) -> Result<(), Refu
     let raw = session.to_h1_raw();
     check_size(raw.len() as u64, max_header_bytes)?;
     check_lines(&raw)?;
-    check_framing(session, &raw)
+    check_framing(session, &raw)?;
+    check_host(session.req_header())
 }
 
 fn check_size(size: u64, max_header_bytes: u64) -> Result<(), Refusal> {
@@ -75,6 +81,21 @@ fn check_framing(session: &Session, raw: &[u8]) -> Result<(), Refusal> {
     }
 }
 
+/// One name the request is addressed to, or none; HTTP/1.1 may not leave the header out.
+fn check_host(request: &RequestHeader) -> Result<(), Refusal> {
+    let mut hosts = request.headers.get_all(HOST).iter();
+    let is_name =
+        |host: &HeaderValue| host.is_empty() || Authority::try_from(host.as_bytes()).is_ok();
+    match (hosts.next(), hosts.next()) {
+        (None, None) if request.version == http::Version::HTTP_11 => {
+            Err(Refusal::BadRequest("no Host"))
+        }
+        (Some(host), None) if !is_name(host) => Err(Refusal::BadRequest("Host is not a host")),
+        (_, Some(_)) => Err(Refusal::BadRequest("more than one Host")),
+        (Some(_) | None, None) => Ok(()),
+    }
+}
+
 fn has_header_line(raw: &[u8], name: &[u8]) -> bool {
     raw.split(|byte| *byte == b'\n').any(|line| {
         let head = line.get(..name.len());
@@ -99,5 +120,26 @@ mod tests {
     fn a_header_line_is_found_by_its_whole_name() {
         assert!(has_header_line(b"GET / HTTP/1.1\r\nCONTENT-length: 3\r\n", b"content-length"));
         assert!(!has_header_line(b"GET /\r\nx-content-length: 3\r\n", b"content-length"));
+    }
+
+    #[test]
+    fn a_host_is_one_name_or_none_and_the_header_is_there() {
+        let checked = |hosts: &[&str]| {
+            let mut request = RequestHeader::build("GET", b"/", None).unwrap();
+            for host in hosts {
+                request.append_header(HOST, *host).unwrap();
+            }
+            check_host(&request).is_ok()
+        };
+        for host in
+            ["", "edge", "my_service:8080", "[::1]:80", "10.0.0.1", "xn--bcher-kva.example."]
+        {
+            assert!(checked(&[host]), "{host}");
+        }
+        for host in ["a b", "a/b", "a,b c", "[::1", "a\tb"] {
+            assert!(!checked(&[host]), "{host}");
+        }
+        assert!(!checked(&[]));
+        assert!(!checked(&["a", "a"]));
     }
 }

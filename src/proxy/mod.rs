@@ -1,7 +1,7 @@
 //! The edge as Pingora's `ProxyHttp`: one file per phase, in the order a request passes them.
 //!
-//! `front` (deadline for the head) → `request_filter` (`head`, `body`, prompt) → `upstream_peer`
-//! (decision, dispatch) → `upstream_request` (headers, replay) → `response` (answer, read on the
+//! `front` (seat, deadline for the head) → `request_filter` (`head`, `body`, prompt) → `upstream_peer`
+//! (decision, dispatch, `waiting` in the model's queue) → `upstream_request` (headers, replay) → `response` (answer, read on the
 //! side) → `observe` (booked once). `failure` is the way out of every phase; `reply` says it to
 //! the client.
 
@@ -18,12 +18,15 @@ mod reply;
 mod request_filter;
 mod response;
 mod route;
+mod seats;
 mod upstream_peer;
 mod upstream_request;
+mod waiting;
 
 pub use context::RequestContext;
-pub use front::FrontDoor;
 pub(crate) use front::SETTLE;
+pub use front::{FrontDoor, TlsDoor};
+pub use seats::Seats;
 
 use crate::state::State;
 use async_trait::async_trait;
@@ -33,7 +36,6 @@ use pingora::protocols::Digest;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
-use std::any::Any;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,22 +47,14 @@ pub struct Edge {
     state: Arc<State>,
 }
 
-/// How long clients may take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientTimeouts {
-    pub(crate) header: Duration,
-    pub(crate) idle: Duration,
-}
-
 impl Edge {
     /// The edge over `state`; background tasks are the caller's, see [`crate::fleet::run`].
     pub fn new(state: Arc<State>) -> Self {
         Self { state }
     }
 
-    pub(crate) fn client_timeouts(&self) -> ClientTimeouts {
-        let timeouts = &self.state.running().config.timeouts;
-        ClientTimeouts { header: timeouts.client_header, idle: timeouts.client_idle }
+    pub(crate) fn client_idle(&self) -> Duration {
+        self.state.running().config.timeouts.client_idle
     }
 }
 
@@ -69,7 +63,6 @@ impl ProxyHttp for Edge {
     type CTX = RequestContext;
 
     fn new_ctx(&self) -> RequestContext {
-        front::head_was_read();
         RequestContext::new(Arc::clone(&self.state))
     }
 
@@ -83,10 +76,10 @@ impl ProxyHttp for Edge {
 
     async fn upstream_peer(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         ctx: &mut RequestContext,
     ) -> Result<Box<HttpPeer>> {
-        upstream_peer::choose(ctx)
+        upstream_peer::choose(session, ctx).await
     }
 
     async fn connected_to_upstream(
@@ -126,8 +119,7 @@ impl ProxyHttp for Edge {
         answer: &mut ResponseHeader,
         ctx: &mut RequestContext,
     ) -> Result<()> {
-        response::head_from_worker(session, answer, ctx);
-        Ok(())
+        response::head_from_worker(session, answer, ctx)
     }
 
     async fn response_filter(
@@ -199,15 +191,6 @@ impl ProxyHttp for Edge {
         _context: ProxyWarnLogContext,
     ) -> bool {
         true
-    }
-
-    fn persist_connection_context(
-        &self,
-        _session: &Session,
-        _ctx: &RequestContext,
-    ) -> Option<Box<dyn Any + Send + Sync>> {
-        // The mark by which `FrontDoor` tells a connection that already served a request.
-        Some(Box::new(()))
     }
 
     async fn logging(

@@ -47,13 +47,13 @@ fn refused(refusal: &Refusal) -> Outcome {
         | Refusal::BodyTooLarge(_)
         | Refusal::HeadersTooLarge(_)
         | Refusal::InvalidRoute(_) => Outcome::ClientError,
-        Refusal::FleetSaturated => Outcome::Shed,
+        Refusal::FleetSaturated(_) | Refusal::QueueTimeout(_) => Outcome::Shed,
         Refusal::WorkerUnreachable => Outcome::Unreachable,
         Refusal::WorkerClosed => Outcome::WorkerError,
         Refusal::FirstByteTimeout | Refusal::StreamIdleTimeout => Outcome::Timeout,
-        Refusal::NoRoutableWorker
-        | Refusal::NoRoute(_)
-        | Refusal::QueueTimeout
+        Refusal::NoRoutableWorker(_)
+        | Refusal::NoRoute { .. }
+        | Refusal::NoRoomForBody
         | Refusal::Internal => Outcome::EdgeError,
     }
 }
@@ -102,7 +102,7 @@ fn count(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
     requests.ended(ctx.dialect, ctx.answer.status, outcome);
     requests.request_seconds.observe(ctx.started.elapsed().as_secs_f64());
     if let Some(first) = ctx.answer.first_content.filter(|_| ctx.streamed) {
-        requests.ttft_seconds.observe(first.as_secs_f64());
+        requests.first_content(first);
     }
     requests.prompt_tokens.inc_by(usage.prompt_tokens.unwrap_or(0));
     requests.cached_tokens.inc_by(usage.cached_tokens.unwrap_or(0));
@@ -142,6 +142,7 @@ fn record(session: &Session, ctx: &RequestContext, outcome: Outcome, usage: &Usa
         completion_tokens: ctx.answer.usage.as_ref().and_then(UsageReader::completion_tokens),
         ttft_ms: ctx.answer.first_content.map(millis),
         total_ms: millis(ctx.started.elapsed()),
+        queued_ms: ctx.queued.map(millis),
         attempts: ctx.attempts,
         route: route.map(RouteSelected::from),
         prefix: None,

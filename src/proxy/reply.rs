@@ -16,22 +16,30 @@ pub(super) enum Refusal {
     LengthRequired,
     /// Above `max_body_bytes`; the limit.
     BodyTooLarge(u64),
-    /// Every routable worker's queue is at or above `shed_queue_limit`.
-    FleetSaturated,
+    /// Every routable worker's queue is at or above `shed_queue_limit`, or the edge's own is full;
+    /// when that may be over.
+    FleetSaturated(Duration),
     /// Above `max_header_bytes`; the limit.
     HeadersTooLarge(u64),
     /// No connection to any worker tried.
     WorkerUnreachable,
     /// The worker closed before it answered.
     WorkerClosed,
-    /// Nobody to send it to.
-    NoRoutableWorker,
+    /// Nobody to send it to; when there may be.
+    NoRoutableWorker(Duration),
     /// The client's own route is none; why.
     InvalidRoute(String),
-    /// No route is complete now, or not the client's own; why.
-    NoRoute(String),
+    /// No route is complete now, or not the client's own.
+    NoRoute {
+        /// As the client is told.
+        why: String,
+        /// When there may be one.
+        wait: Duration,
+    },
+    /// It waited for a worker for `max_wait`; how long others will.
+    QueueTimeout(Duration),
     /// Too many buffered bodies for too long.
-    QueueTimeout,
+    NoRoomForBody,
     /// No answer within `first_byte`.
     FirstByteTimeout,
     /// The answer stopped for `stream_idle`.
@@ -49,12 +57,13 @@ impl Refusal {
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::LengthRequired => StatusCode::LENGTH_REQUIRED,
             Self::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::FleetSaturated => StatusCode::TOO_MANY_REQUESTS,
+            Self::FleetSaturated(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadersTooLarge(_) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::WorkerUnreachable | Self::WorkerClosed => StatusCode::BAD_GATEWAY,
-            Self::NoRoutableWorker | Self::NoRoute(_) | Self::QueueTimeout => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::NoRoutableWorker(_)
+            | Self::NoRoute { .. }
+            | Self::QueueTimeout(_)
+            | Self::NoRoomForBody => StatusCode::SERVICE_UNAVAILABLE,
             Self::FirstByteTimeout | Self::StreamIdleTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -68,14 +77,14 @@ impl Refusal {
             Self::RequestTimeout => "request_timeout",
             Self::LengthRequired => "length_required",
             Self::BodyTooLarge(_) => "body_too_large",
-            Self::FleetSaturated => "fleet_saturated",
+            Self::FleetSaturated(_) => "fleet_saturated",
             Self::HeadersTooLarge(_) => "headers_too_large",
             Self::WorkerUnreachable => "worker_unreachable",
             Self::WorkerClosed => "worker_closed",
-            Self::NoRoutableWorker => "no_routable_worker",
+            Self::NoRoutableWorker(_) => "no_routable_worker",
             Self::InvalidRoute(_) => "invalid_route",
-            Self::NoRoute(_) => "no_route",
-            Self::QueueTimeout => "queue_timeout",
+            Self::NoRoute { .. } => "no_route",
+            Self::QueueTimeout(_) | Self::NoRoomForBody => "queue_timeout",
             Self::FirstByteTimeout => "first_byte_timeout",
             Self::StreamIdleTimeout => "stream_idle_timeout",
             Self::Internal => "internal_error",
@@ -85,8 +94,12 @@ impl Refusal {
     /// `Retry-After`, where waiting helps.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::FleetSaturated | Self::QueueTimeout => Some(Duration::from_secs(1)),
-            Self::NoRoutableWorker | Self::NoRoute(_) => Some(Duration::from_secs(5)),
+            Self::FleetSaturated(wait)
+            | Self::NoRoutableWorker(wait)
+            | Self::NoRoute { wait, .. }
+            | Self::QueueTimeout(wait) => Some(*wait),
+            // Bodies come and go with their requests.
+            Self::NoRoomForBody => Some(Duration::from_secs(1)),
             Self::BadRequest(_)
             | Self::InvalidRoute(_)
             | Self::ModelNotFound(_)
@@ -110,13 +123,14 @@ impl Refusal {
             Self::RequestTimeout => "The request body did not arrive in time".to_owned(),
             Self::LengthRequired => "A body over 64 KiB needs a Content-Length here".to_owned(),
             Self::BodyTooLarge(limit) => format!("The request body is over {limit} bytes"),
-            Self::FleetSaturated => "Every worker of this model is saturated".to_owned(),
+            Self::FleetSaturated(_) => "Every worker of this model is saturated".to_owned(),
             Self::HeadersTooLarge(limit) => format!("The request head is over {limit} bytes"),
             Self::WorkerUnreachable => "No worker could be reached".to_owned(),
             Self::WorkerClosed => "The worker closed the connection before it answered".to_owned(),
-            Self::NoRoutableWorker => "No worker of this model can take the request".to_owned(),
-            Self::InvalidRoute(why) | Self::NoRoute(why) => why.clone(),
-            Self::QueueTimeout => "The edge holds too many request bodies".to_owned(),
+            Self::NoRoutableWorker(_) => "No worker of this model can take the request".to_owned(),
+            Self::InvalidRoute(why) | Self::NoRoute { why, .. } => why.clone(),
+            Self::QueueTimeout(_) => "No worker could take the request in time".to_owned(),
+            Self::NoRoomForBody => "The edge holds too many request bodies".to_owned(),
             Self::FirstByteTimeout => "The worker did not answer in time".to_owned(),
             Self::StreamIdleTimeout => "The worker's answer stopped".to_owned(),
             Self::Internal => "The edge failed".to_owned(),
@@ -125,7 +139,7 @@ impl Refusal {
 
     /// The body: `{"error":{"message","type","code","param":null}}`.
     pub(super) fn body(&self) -> Vec<u8> {
-        let kind = if self.status().is_client_error() && *self != Self::FleetSaturated {
+        let kind = if self.status().is_client_error() && !matches!(self, Self::FleetSaturated(_)) {
             "invalid_request_error"
         } else {
             "server_error"

@@ -3,6 +3,7 @@
 use super::body::{self, BodyError, Bounds};
 use super::context::RequestContext;
 use super::failure;
+use super::front;
 use super::head;
 use super::reply::Refusal;
 use crate::prompt::Dialect;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 /// `Ok(true)`: the edge has answered.
 pub(super) async fn run(session: &mut Session, ctx: &mut RequestContext) -> Result<bool> {
+    ctx.at_work = front::request_came(session);
     identify(session, ctx);
     set_client_limits(session, ctx);
     let refused = match prepare(session, ctx).await {

@@ -6,22 +6,30 @@ use crate::prompt::usage::UsageReader;
 use crate::routing::Choice;
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue};
-use pingora::Result;
 use pingora::http::ResponseHeader;
+use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use std::time::{Duration, Instant};
 
 /// The head as the worker sent it.
+///
+/// # Errors
+/// It is none that may answer this request.
 pub(super) fn head_from_worker(
     session: &mut Session,
     answer: &ResponseHeader,
     ctx: &mut RequestContext,
-) {
-    if answer.status.is_informational() && answer.status != http::StatusCode::SWITCHING_PROTOCOLS {
+) -> Result<()> {
+    let is_switch = answer.status == http::StatusCode::SWITCHING_PROTOCOLS;
+    if answer.status.is_informational() && !is_switch {
         if let Some(attempt) = &mut ctx.attempt {
             attempt.unanswered_since = None;
         }
-        return;
+        return Ok(());
+    }
+    if is_switch && !session.is_upgrade_req() {
+        // To the client it would be the beginning of something it never asked for.
+        return Err(Error::explain(ErrorType::InvalidHTTPHeader, "an upgrade of its own").into_up());
     }
     renew_patience(ctx);
     if let Some(attempt) = &mut ctx.attempt {
@@ -38,6 +46,7 @@ pub(super) fn head_from_worker(
     if ctx.state.is_leaving() {
         session.set_keepalive(None);
     }
+    Ok(())
 }
 
 /// The head as the client gets it.

@@ -5,23 +5,72 @@ use super::context::RequestContext;
 use super::failure;
 use super::reply::Refusal;
 use super::route::OnRoute;
+use super::waiting;
 use crate::config::{self, Scheme};
-use crate::fleet::{Worker, WorkerAddress};
+use crate::fleet::{ModelFleet, Worker, WorkerAddress};
 use crate::routing::{self, Attempted, Choice, Placed, Unroutable};
 use crate::state::ServedModel;
 use pingora::Result;
 use pingora::upstreams::peer::HttpPeer;
+use pingora_proxy::Session;
 use tidegate_policy::decision::Reason;
 use tidegate_policy::fleet::Fleet;
 use tidegate_policy::ledger::Streaming;
 
+/// Why a request is dispatched to nobody.
+pub(super) enum Unable {
+    /// Another moment may be better.
+    Now(Refusal),
+    /// No moment is.
+    Ever(Refusal),
+}
+
 /// Called once per attempt.
-pub(super) fn choose(ctx: &mut RequestContext) -> Result<Box<HttpPeer>> {
+pub(super) async fn choose(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+) -> Result<Box<HttpPeer>> {
     let Some(model) = ctx.model.fleet.clone() else {
-        return Err(failure::refusing(ctx, Refusal::NoRoutableWorker));
+        let wait = ctx.running.config.dns_interval;
+        return Err(failure::refusing(ctx, Refusal::NoRoutableWorker(wait)));
     };
-    if model.config.shed_queue_limit.is_some_and(|limit| model.is_saturated(limit)) {
-        return Err(failure::refusing(ctx, Refusal::FleetSaturated));
+    // Who failed somewhere came before those who wait, and who names a route waits for nobody else's.
+    let queue = model.config.queue.as_ref().filter(|_| ctx.attempts == 0 && ctx.pin.is_none());
+    if let Some(settings) = queue
+        && !model.queue.is_empty()
+        && model.is_worth_waiting_for()
+    {
+        // Nobody overtakes those who wait.
+        return waiting::for_a_worker(session, ctx, &model, settings).await;
+    }
+    match (dispatched(ctx), queue) {
+        (Ok(peer), _) => Ok(peer),
+        (Err(Unable::Now(_)), Some(settings)) if model.is_worth_waiting_for() => {
+            waiting::for_a_worker(session, ctx, &model, settings).await
+        }
+        (Err(Unable::Now(refusal) | Unable::Ever(refusal)), _) => {
+            Err(failure::refusing(ctx, refusal))
+        }
+    }
+}
+
+/// Asks the policy and books the request where it says.
+pub(super) fn dispatched(ctx: &mut RequestContext) -> Result<Box<HttpPeer>, Unable> {
+    let failed = ctx.excluded.len();
+    let peer = ask(ctx);
+    if peer.is_err() {
+        // The others only stopped being routable between the look and the dispatch.
+        ctx.excluded.truncate(failed);
+    }
+    peer
+}
+
+fn ask(ctx: &mut RequestContext) -> Result<Box<HttpPeer>, Unable> {
+    let Some(model) = ctx.model.fleet.clone() else {
+        return Err(Unable::Ever(Refusal::Internal));
+    };
+    if model.is_saturated() {
+        return Err(Unable::Now(Refusal::FleetSaturated(model.next_reports_in())));
     }
     let turn = *ctx.turn.get_or_insert_with(|| model.turn());
     let tried = Attempted {
@@ -31,13 +80,8 @@ pub(super) fn choose(ctx: &mut RequestContext) -> Result<Box<HttpPeer>> {
         turn,
         streaming: if ctx.streamed { Streaming::Streamed } else { Streaming::Unstreamed },
     };
-    let placed = match routing::place(&model, tried) {
-        Ok(placed) => placed,
-        Err(why) => {
-            let refusal = refusal(why, ctx.attempts);
-            return Err(failure::refusing(ctx, refusal));
-        }
-    };
+    let placed = routing::place(&model, tried);
+    let placed = placed.map_err(|why| unable(why, &model, ctx.attempts))?;
     let Placed { fleet, choice, booking, address } = placed;
     let peer = peer(booking.worker(), address, &model.config);
     log_decision(&ctx.model, &fleet, &choice);
@@ -48,15 +92,19 @@ pub(super) fn choose(ctx: &mut RequestContext) -> Result<Box<HttpPeer>> {
     Ok(Box::new(peer))
 }
 
-fn refusal(why: Unroutable, attempts: u32) -> Refusal {
+fn unable(why: Unroutable, model: &ModelFleet, attempts: u32) -> Unable {
     match why {
-        Unroutable::Pin(error) if error.is_invalid() => Refusal::InvalidRoute(error.to_string()),
+        Unroutable::Pin(error) if error.is_invalid() => {
+            Unable::Ever(Refusal::InvalidRoute(error.to_string()))
+        }
         // Who failed already was reachable for nobody; who was never there is not routable.
         Unroutable::NoWorker | Unroutable::NoRoute | Unroutable::Pin(_) if 0 < attempts => {
-            Refusal::WorkerUnreachable
+            Unable::Now(Refusal::WorkerUnreachable)
         }
-        Unroutable::NoWorker => Refusal::NoRoutableWorker,
-        Unroutable::NoRoute | Unroutable::Pin(_) => Refusal::NoRoute(why.to_string()),
+        Unroutable::NoWorker => Unable::Now(Refusal::NoRoutableWorker(model.routable_in())),
+        Unroutable::NoRoute | Unroutable::Pin(_) => {
+            Unable::Now(Refusal::NoRoute { why: why.to_string(), wait: model.routable_in() })
+        }
     }
 }
 

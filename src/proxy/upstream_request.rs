@@ -8,7 +8,7 @@ use super::route;
 use crate::config::Forwarded;
 use crate::routing::Choice;
 use bytes::Bytes;
-use http::header::FORWARDED;
+use http::header::{CONTENT_LENGTH, FORWARDED};
 use pingora::Result;
 use pingora::http::RequestHeader;
 use pingora_proxy::Session;
@@ -52,7 +52,15 @@ pub(super) fn headers(
     for name in own {
         request.remove_header(&name);
     }
+    if request.raw_path().starts_with(b"http") && request.uri.path().starts_with('/') {
+        // An absolute target is for proxies; an engine is none, and whose it is says `Host`.
+        request.set_uri(request.uri.clone());
+    }
     request.insert_header("x-request-id", ctx.request_id.as_str())?;
+    if let Some(length) = request.headers.get(&CONTENT_LENGTH).cloned() {
+        // The same length twice was let in; once says as much, and nobody can read it otherwise.
+        request.insert_header(CONTENT_LENGTH, length)?;
+    }
     forwarded(session, request, ctx.running.config.http.forwarded)?;
     if let (Some(fleet), Some((_, Choice { route: Some(route), .. }))) =
         (&ctx.model.fleet, &ctx.routed)

@@ -44,13 +44,7 @@ pub struct Placed {
 pub fn place(model: &ModelFleet, mut tried: Attempted<'_>) -> Result<Placed, Unroutable> {
     loop {
         let look = Look::new(model, tried.query.as_deref_mut(), tried.turn);
-        let choice = ask(&Asked {
-            policy: &model.config.policy,
-            routes: model.learned().map(|(_, routes)| routes.as_ref()),
-            fleet: &look.fleet,
-            request: look.request(tried.excluded),
-            pin: tried.pin,
-        })?;
+        let choice = decided(model, &look, &tried)?;
         let fleet = look.fleet;
         let slot = fleet.workers()[choice.decision.at].slot;
         let worker = model.worker(slot);
@@ -70,6 +64,25 @@ pub fn place(model: &ModelFleet, mut tried: Attempted<'_>) -> Result<Placed, Unr
         }
         return Ok(Placed { fleet, choice, booking, address });
     }
+}
+
+/// Asks without those who warm up, and with them if it may go nowhere else.
+fn decided(model: &ModelFleet, look: &Look, tried: &Attempted<'_>) -> Result<Choice, Unroutable> {
+    let asked = |excluded: &[Slot]| {
+        ask(&Asked {
+            policy: &model.config.policy,
+            routes: model.learned().map(|(_, routes)| routes.as_ref()),
+            fleet: &look.fleet,
+            request: look.request(excluded),
+            pin: tried.pin,
+        })
+    };
+    let mut left_out = look.warming_up(model, tried.query.as_deref());
+    if left_out.is_empty() {
+        return asked(tried.excluded);
+    }
+    left_out.extend_from_slice(tried.excluded);
+    asked(&left_out).or_else(|_| asked(tried.excluded))
 }
 
 /// What an answer said of its prompt, tokens.

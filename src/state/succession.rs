@@ -119,6 +119,7 @@ impl State {
         self.put_in_force(inner, generation);
         self.metrics.process.config_applied(generation, unix_seconds());
         log::info!("configuration {generation} is in force: {}", inner.config.summary());
+        inner.config.warn();
         match kept {
             Some(errors) => Err(self.rejected(inner, errors)),
             None => Ok(generation),

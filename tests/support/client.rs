@@ -3,7 +3,7 @@
 use super::within;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// An answer.
 #[derive(Clone, Debug)]
@@ -55,6 +55,14 @@ impl Connection {
     pub async fn open(address: SocketAddr) -> Self {
         let stream = within("connect", TcpStream::connect(address)).await.unwrap();
         stream.set_nodelay(true).unwrap();
+        Self { stream, buffer: Vec::new() }
+    }
+
+    /// From another address of this machine than others.
+    pub async fn open_from(client: [u8; 4], address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from((client, 0))).unwrap();
+        let stream = within("connect", socket.connect(address)).await.unwrap();
         Self { stream, buffer: Vec::new() }
     }
 

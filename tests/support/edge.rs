@@ -3,6 +3,7 @@
 
 use super::client::{Answer, exchange, get, request};
 use super::metrics::Page;
+use super::relay::pem;
 use super::until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -89,6 +90,36 @@ impl Edge {
         .await;
         edge.ready().await;
         edge
+    }
+
+    /// With listeners of its own: a YAML list that has the traffic address, written once the files it
+    /// names are in the directory.
+    pub async fn start_listening(
+        body: &str,
+        listeners: impl Fn(&Path, SocketAddr) -> String,
+    ) -> Self {
+        let edge = Self::alive(|directory, traffic, admin| {
+            let one = format!("[{{address: \"{traffic}\"}}]");
+            let yaml = yaml(directory, traffic, admin, body);
+            let yaml = yaml.replacen(&one, &listeners(directory, traffic), 1);
+            std::fs::write(directory.join(FILE), yaml).unwrap();
+            let mut command = command();
+            command.arg("-c").arg(directory.join(FILE));
+            command
+        })
+        .await;
+        edge.ready().await;
+        edge
+    }
+
+    /// With a TLS listener, whose `edge.pem` and `edge.key` in its directory are the pair `one`.
+    pub async fn start_tls(body: &str) -> Self {
+        Self::start_listening(body, |directory, traffic| {
+            std::fs::copy(pem("one.pem"), directory.join("edge.pem")).unwrap();
+            std::fs::copy(pem("one.key"), directory.join("edge.key")).unwrap();
+            format!("[{{address: \"{traffic}\", tls: {{cert: edge.pem, key: edge.key}}}}]")
+        })
+        .await
     }
 
     /// In the background, with these keys at the top of the file: who started it has ended well.
@@ -350,9 +381,7 @@ impl Edge {
             is_idle.then_some(links.len())
         })
         .await;
-        let status = std::fs::read_to_string(format!("{at}/status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        (files, line.trim().trim_end_matches(" kB").parse().unwrap())
+        (files, resident_kib(pid))
     }
 
     /// Waits for a line in the log.
@@ -447,6 +476,13 @@ fn yaml(directory: &Path, traffic: SocketAddr, admin: SocketAddr, body: &str) ->
         "version: 1\nthreads: 2\npid_file: {at}/pid\nupgrade_sock: {at}/upgrade.sock\ntidegate:\n  \
          listeners: [{{address: \"{traffic}\"}}]\n  admin: {{address: \"{admin}\"}}\n{body}"
     )
+}
+
+/// Memory of a process that is in use, KiB.
+pub fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// Sends a signal; it may have ended by itself.

@@ -3,6 +3,7 @@
 use super::client::values;
 use sha2::{Digest, Sha256};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,6 +18,8 @@ pub struct Received {
     pub connection: u64,
     pub method: String,
     pub target: String,
+    /// The head, byte by byte.
+    pub head: String,
     pub headers: Vec<(String, String)>,
     pub body_len: usize,
     pub body_sha256: String,
@@ -135,6 +138,8 @@ struct Shared {
     received: Mutex<Vec<Received>>,
     /// `/get_load`'s answer; `None` = 404.
     load: Mutex<Option<String>>,
+    /// `/get_load` never ends.
+    hanging: AtomicBool,
     healthy: Mutex<bool>,
     answering: Mutex<Arc<Answering>>,
     /// Connections the edge closed while the engine was still busy with a request.
@@ -163,6 +168,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             received: Mutex::default(),
             load: Mutex::default(),
+            hanging: AtomicBool::new(false),
             healthy: Mutex::new(true),
             answering: Mutex::new(Arc::new(|_| Reply::completion())),
             abandoned: Mutex::default(),
@@ -188,6 +194,11 @@ impl Engine {
     /// The body of `/get_load`; `None` answers 404.
     pub fn set_load(&self, body: Option<&str>) {
         *self.shared.load.lock().unwrap() = body.map(str::to_owned);
+    }
+
+    /// From here on a report is asked for in vain.
+    pub fn hang_reports(&self) {
+        self.shared.hanging.store(true, Ordering::Relaxed);
     }
 
     pub fn set_healthy(&self, healthy: bool) {
@@ -251,6 +262,7 @@ fn monitoring(received: &Received, shared: &Shared) -> Option<Reply> {
     match received.target.as_str() {
         "/health" if *shared.healthy.lock().unwrap() => Some(Reply::json(200, "{}")),
         "/health" => Some(Reply::json(500, "{}")),
+        "/get_load" if shared.hanging.load(Ordering::Relaxed) => Some(Reply::hang()),
         "/get_load" => Some(match &*shared.load.lock().unwrap() {
             Some(body) => Reply::json(200, body),
             None => Reply::json(404, "{}"),
@@ -323,6 +335,7 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Re
         connection: 0,
         method,
         target,
+        head,
         headers,
         body_len: body.len(),
         body_sha256: sha256(&body),

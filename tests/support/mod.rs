@@ -10,10 +10,12 @@
     missing_docs
 )]
 
+pub mod browser;
 pub mod client;
 pub mod edge;
 pub mod engine;
 pub mod metrics;
+pub mod relay;
 
 use std::time::Duration;
 

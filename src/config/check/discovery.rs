@@ -2,7 +2,7 @@
 
 use super::url;
 use super::workers::{self, Taken, Terms};
-use crate::config::files::WorkerFiles;
+use crate::config::files::Files;
 use crate::config::kinds::text;
 use crate::config::node;
 use crate::config::scope::Scope;
@@ -65,7 +65,7 @@ struct WorkerFile<'a> {
 impl WorkerFile<'_> {
     /// Its workers, or those of its last good content. Problems are the section's if there is none.
     fn read(mut self, section: &Section<'_>) -> Vec<Worker> {
-        let files: &WorkerFiles = self.terms.files;
+        let files: &Files = self.terms.files;
         let problems = match files.text(self.path).and_then(|text| self.check(&text)) {
             Ok(workers) => return workers,
             Err(errors) => self.named(errors),

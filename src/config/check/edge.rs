@@ -10,16 +10,18 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
+/// More than one address has ports for.
+const MOST_CONNECTIONS: u32 = 10_000_000;
 /// Pingora reads no larger head.
 const MOST_HEADER: u64 = MIB - 1;
 
 pub(super) fn limits(mut from: Section<'_>) -> Limits {
-    from.refuse("max_connections", "is not available in this version; leave it out");
     let limits = Limits {
         max_body_bytes: from.read("max_body_bytes", 64 * MIB, size(1..=16 * GIB)),
         max_header_bytes: from.read("max_header_bytes", 64 * KIB, size(KIB..=MOST_HEADER)),
         max_buffered_bytes: from.read("max_buffered_bytes", GIB, size(1..=TIB)),
         max_decoded_bytes: from.read("max_decoded_bytes", 8 * MIB, size(0..=GIB)),
+        max_connections: from.optional("max_connections", None, count(MOST_CONNECTIONS)),
     };
     if limits.max_buffered_bytes < limits.max_body_bytes {
         let key =

@@ -160,7 +160,7 @@ pub(super) fn workers(model: &mut Section<'_>, workers: &[Worker], layers: Optio
 }
 
 /// The first layer that no route reaches: who comes after a route's end must hold the layer after it.
-fn missing_layer(held: &[Layers], layers: u32) -> Option<u32> {
+pub(super) fn missing_layer(held: &[Layers], layers: u32) -> Option<u32> {
     let mut reached = 0;
     loop {
         let next = held.iter().filter(|of| of.first() <= reached).map(|of| of.last() + 1).max();

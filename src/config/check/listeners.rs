@@ -1,9 +1,10 @@
 //! `listeners:` and `admin:`.
 
 use super::url::listen_address;
-use crate::config::kinds::{boolean, readable, secret};
+use crate::config::files::Files;
+use crate::config::kinds::{boolean, path, secret};
 use crate::config::section::Section;
-use crate::config::{Address, Admin, Listener, ListenerTls};
+use crate::config::{Address, Admin, KeyPair, Listener, ListenerTls};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
@@ -19,7 +20,7 @@ fn default_admin() -> Address {
 }
 
 /// The traffic listeners.
-pub(super) fn traffic(own: &mut Section<'_>, base: &Path) -> Vec<Listener> {
+pub(super) fn traffic(own: &mut Section<'_>, base: &Path, files: &Files) -> Vec<Listener> {
     let Some(sections) = own.sections("listeners") else {
         return vec![Listener { address: default_traffic(), tls: None, h2c: false }];
     };
@@ -28,7 +29,7 @@ pub(super) fn traffic(own: &mut Section<'_>, base: &Path) -> Vec<Listener> {
     }
     let mut listeners: Vec<Listener> = Vec::new();
     for mut section in sections {
-        let listener = one(&mut section, base);
+        let listener = one(&mut section, base, files);
         if listeners.iter().any(|other| clash(&other.address, &listener.address)) {
             section.problem("address", "is the address of another listener already");
         }
@@ -37,26 +38,47 @@ pub(super) fn traffic(own: &mut Section<'_>, base: &Path) -> Vec<Listener> {
     listeners
 }
 
-fn one(section: &mut Section<'_>, base: &Path) -> Listener {
+fn one(section: &mut Section<'_>, base: &Path, files: &Files) -> Listener {
     let address = section.read("address", default_traffic(), listen_address);
     let h2c = section.read("h2c", false, boolean);
     let given = section.has("tls");
-    let mut inner = section.section("tls");
-    let tls = if given {
-        let cert = inner.required("cert", readable(base));
-        let key = inner.required("key", readable(base));
-        cert.zip(key).map(|(cert, key)| ListenerTls { cert, key })
-    } else {
-        // Asked for all the same, so that they are known keys.
-        let _ = inner.optional("cert", None, readable(base));
-        let _ = inner.optional("key", None, readable(base));
-        None
-    };
-    drop(inner);
+    let tls = if given { tls(section, base, files) } else { no_tls(section, base) };
     if h2c && given {
         section.problem("h2c", "does nothing with `tls`, which offers HTTP/2 anyway");
     }
     Listener { address, tls, h2c }
+}
+
+fn tls(section: &mut Section<'_>, base: &Path, files: &Files) -> Option<ListenerTls> {
+    let mut inner = section.section("tls");
+    let cert = inner.required("cert", path(base));
+    let key = inner.required("key", path(base));
+    // Both are read even if one cannot be, so that both are watched.
+    let chain = cert.as_deref().and_then(|cert| pem(&mut inner, "cert", files.pem(cert)));
+    let secret = key.as_deref().and_then(|key| pem(&mut inner, "key", files.pem(key)));
+    match KeyPair::from_pem(&chain?, &secret?) {
+        Ok(pair) => Some(ListenerTls { cert: cert?, key: key?, pair }),
+        Err(problem) => {
+            inner.scope.problem(&inner.path, "", &problem);
+            None
+        }
+    }
+}
+
+fn pem(
+    inner: &mut Section<'_>,
+    key: &'static str,
+    read: std::io::Result<Vec<u8>>,
+) -> Option<Vec<u8>> {
+    read.map_err(|error| inner.problem(key, &format!("must be a readable file: {error}"))).ok()
+}
+
+/// Its keys are asked for all the same, so that they are known keys.
+fn no_tls(section: &mut Section<'_>, base: &Path) -> Option<ListenerTls> {
+    let mut inner = section.section("tls");
+    let _ = inner.optional("cert", None, path(base));
+    let _ = inner.optional("key", None, path(base));
+    None
 }
 
 /// The admin listener.

@@ -10,10 +10,11 @@ mod listeners;
 mod models;
 mod policy;
 mod server;
+mod unwise;
 mod url;
 mod workers;
 
-use super::files::WorkerFiles;
+use super::files::Files;
 use super::kinds::path;
 use super::node::Node;
 use super::scope::Scope;
@@ -26,7 +27,7 @@ pub(super) fn config(
     root: &Node,
     base: &Path,
     overrides: &Overrides,
-    files: &WorkerFiles,
+    files: &Files,
 ) -> (Result<Config, ConfigErrors>, Vec<String>) {
     let scope = Scope::new(overrides);
     let given = Given { base, overrides, files };
@@ -35,14 +36,15 @@ pub(super) fn config(
         scope.problem(&source, "", "does nothing: no model's policy has this setting");
     }
     let (verdict, known) = scope.finish();
-    (verdict.map(|()| built), known)
+    let warned = |()| Config { warnings: unwise::warnings(&built, root, overrides), ..built };
+    (verdict.map(warned), known)
 }
 
 /// What a tree is read with.
 struct Given<'a> {
     base: &'a Path,
     overrides: &'a Overrides,
-    files: &'a WorkerFiles,
+    files: &'a Files,
 }
 
 fn build<'a>(root: &'a Node, given: &Given<'_>, scope: &'a Scope<'a>) -> Config {
@@ -52,7 +54,7 @@ fn build<'a>(root: &'a Node, given: &Given<'_>, scope: &'a Scope<'a>) -> Config 
         top.problem("tidegate", "is missing: it holds at least `models`");
     }
     let mut own = top.section("tidegate");
-    let listeners = listeners::traffic(&mut own, given.base);
+    let listeners = listeners::traffic(&mut own, given.base, given.files);
     let admin = listeners::admin(&mut own, &listeners);
     let common = models::Common {
         load_reports: guards::load_reports(
@@ -83,5 +85,6 @@ fn build<'a>(root: &'a Node, given: &Given<'_>, scope: &'a Scope<'a>) -> Config 
         access_log: edge::access_log(own.section("access_log")),
         models: models::models(&mut own, &common),
         timeouts: common.timeouts,
+        warnings: ConfigErrors::default(),
     }
 }

@@ -2,19 +2,23 @@
 
 use super::workers::Terms;
 use super::{auth, guards, learned, policy, workers};
-use crate::config::files::WorkerFiles;
-use crate::config::kinds::{tally, text};
+use crate::config::files::Files;
+use crate::config::kinds::{count, duration, tally, text};
 use crate::config::section::Section;
 use crate::config::{
-    Breaker, Health, LoadReports, Model, Overrides, Policy, Retries, Timeouts, UpstreamAuth,
+    Breaker, Health, LoadReports, Model, Overrides, Policy, Queue, Retries, Timeouts, UpstreamAuth,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 const MOST_MODELS: usize = 1000;
 const MOST_ALIASES: usize = 64;
 const MOST_NAME: usize = 200;
+const MOST_WAITING: u32 = 1_000_000;
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// What a model's own sections are read over.
 pub(super) struct Common<'a> {
@@ -26,7 +30,7 @@ pub(super) struct Common<'a> {
     pub(super) upstream_auth: Option<UpstreamAuth>,
     /// Where relative paths start.
     pub(super) base: &'a Path,
-    pub(super) files: &'a WorkerFiles,
+    pub(super) files: &'a Files,
     pub(super) overrides: &'a Overrides,
 }
 
@@ -63,9 +67,6 @@ impl Names {
 }
 
 fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model {
-    for key in ["warmup", "queue"] {
-        from.refuse(key, "is not available in this version; leave it out");
-    }
     let name = from.required("name", text(MOST_NAME)).unwrap_or_default();
     if let Some(problem) = names.take(&name, &format!("{}.name", from.path))
         && !name.is_empty()
@@ -87,6 +88,21 @@ fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model
         overrides: common.overrides,
     };
     let (workers, discovery) = workers::workers(&mut from, &terms);
+    let shed_queue_limit = from.optional("shed_queue_limit", None, tally);
+    let queue = queue(&mut from);
+    let warmup = from.read("warmup", Duration::ZERO, duration(Duration::ZERO..=LONGEST_WAIT));
+    if !warmup.is_zero() && matches!(chosen.policy, Policy::Learned(_)) {
+        from.problem("warmup", "does nothing under the policy learned, which explores");
+    }
+    let is_bounded = shed_queue_limit.is_some()
+        || discovery.is_some()
+        || workers.iter().any(|worker| worker.max_inflight.is_some());
+    if queue.is_some() && !is_bounded {
+        from.problem(
+            "queue",
+            "does nothing without `shed_queue_limit` or a worker's `max_inflight`",
+        );
+    }
     if let Policy::Learned(of) = &chosen.policy {
         learned::workers(&mut from, &workers, of.layers);
     }
@@ -94,7 +110,9 @@ fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model
         name,
         aliases,
         affinity_headers: chosen.affinity_headers,
-        shed_queue_limit: from.optional("shed_queue_limit", None, tally),
+        shed_queue_limit,
+        warmup,
+        queue,
         load_reports: guards::load_reports(from.section("load_reports"), &common.load_reports),
         health: guards::health(from.section("health"), &common.health),
         breaker: guards::breaker(from.section("breaker"), &common.breaker),
@@ -104,6 +122,21 @@ fn model(mut from: Section<'_>, common: &Common<'_>, names: &mut Names) -> Model
         discovery,
         policy: chosen.policy,
     }
+}
+
+/// Where requests wait. Never there by default: a wait hides from clients that the fleet is too small.
+fn queue(from: &mut Section<'_>) -> Option<Queue> {
+    let is_wanted = from.has("queue");
+    let mut section = from.section("queue");
+    if !is_wanted {
+        // Asked for all the same, so that they are known keys.
+        let _ = section.optional("max_requests", None, count(MOST_WAITING));
+        let _ = section.optional("max_wait", None, duration(SHORTEST_WAIT..=LONGEST_WAIT));
+        return None;
+    }
+    let max_requests = section.required("max_requests", count(MOST_WAITING));
+    let max_wait = section.required("max_wait", duration(SHORTEST_WAIT..=LONGEST_WAIT));
+    Some(Queue { max_requests: max_requests?, max_wait: max_wait? })
 }
 
 fn aliases(from: &mut Section<'_>, names: &mut Names) -> Vec<String> {

@@ -2,8 +2,9 @@
 
 use super::learned::{self, Shards};
 use super::{auth, discovery, url};
-use crate::config::files::WorkerFiles;
-use crate::config::kinds::{choice, count, readable, tally, text};
+use crate::config::files::Files;
+use crate::config::key_pair;
+use crate::config::kinds::{choice, count, path, tally, text};
 use crate::config::section::{Item, Section};
 use crate::config::words::{ROLES, STATES};
 use crate::config::{
@@ -27,7 +28,7 @@ pub(super) struct Terms<'a> {
     pub(super) auth: Option<&'a UpstreamAuth>,
     /// Where relative paths start.
     pub(super) base: &'a Path,
-    pub(super) files: &'a WorkerFiles,
+    pub(super) files: &'a Files,
     pub(super) overrides: &'a Overrides,
 }
 
@@ -86,7 +87,7 @@ fn too_few_or_many() -> String {
 fn worker(from: &mut Section<'_>, terms: &Terms<'_>, source: WorkerSource) -> Worker {
     let id = from.required("id", worker_id).unwrap_or_else(|| WorkerId::from(""));
     let url = from.required("url", url::worker_url);
-    let tls = tls(from, url.as_ref(), terms.base);
+    let tls = tls(from, url.as_ref(), terms);
     // A refused URL is on record; nothing is built with its stand-in.
     let stand_in = || WorkerUrl { scheme: Scheme::Http, host: WorkerHost::Unix("/".into()) };
     Worker {
@@ -118,12 +119,19 @@ fn worker_id(item: &Item<'_>) -> Result<WorkerId, String> {
     })
 }
 
-fn tls(from: &mut Section<'_>, url: Option<&WorkerUrl>, base: &Path) -> WorkerTls {
+fn tls(from: &mut Section<'_>, url: Option<&WorkerUrl>, terms: &Terms<'_>) -> WorkerTls {
     let mut section = from.section("tls");
     let tls = WorkerTls {
         sni: section.optional("sni", None, text(253)),
-        ca: section.optional("ca", None, readable(base)),
+        ca: section.optional("ca", None, path(terms.base)),
     };
+    match tls.ca.as_deref().map(|ca| terms.files.pem(ca)) {
+        Some(Ok(pem)) if !key_pair::has_authority(&pem) => {
+            section.problem("ca", "must hold a certificate of an authority, as PEM");
+        }
+        Some(Err(error)) => section.problem("ca", &format!("must be a readable file: {error}")),
+        Some(Ok(_)) | None => {}
+    }
     let given = tls != WorkerTls::default();
     if given && url.is_some_and(|url| url.scheme == Scheme::Http) {
         section.scope.problem(&section.path, "", "does nothing without an https:// URL");

@@ -46,6 +46,8 @@ pub(super) fn at(id: &str, address: SocketAddr) -> Worker {
 pub(super) fn model(name: &str, workers: Vec<Worker>) -> Model {
     let long = Duration::from_secs(60);
     Model {
+        queue: None,
+        warmup: Duration::ZERO,
         name: name.to_owned(),
         aliases: Vec::new(),
         policy: Policy::CacheAware(Rules::default()),
@@ -110,6 +112,7 @@ pub(super) fn config(models: Vec<Model>) -> Config {
         listeners: Vec::new(),
         admin: Admin { address: Address::Unix(PathBuf::new()), token: None },
         limits: Limits {
+            max_connections: None,
             max_body_bytes: 1,
             max_header_bytes: 1,
             max_buffered_bytes: 1,
@@ -126,6 +129,7 @@ pub(super) fn config(models: Vec<Model>) -> Config {
         dns_interval: Duration::from_millis(20),
         access_log: AccessLog { enabled: false, sample: 1.0, prefixes: false },
         models: models.into_iter().map(Arc::new).collect(),
+        warnings: ConfigErrors::default(),
     }
 }
 

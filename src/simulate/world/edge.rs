@@ -57,8 +57,7 @@ impl Edge {
 
     /// Does it turn requests away?
     pub(super) fn is_shedding(&self) -> bool {
-        let limit = self.fleet.config.shed_queue_limit;
-        limit.is_some_and(|limit| self.fleet.is_saturated(limit))
+        self.fleet.is_saturated()
     }
 
     /// What it makes of a request's prompt.

@@ -1,0 +1,226 @@
+//! Clients' connections: how many there may be, who gives way to whom, and when a silent one ends.
+//!
+//! Every connection of a traffic listener has a seat, from before a TLS handshake until its socket is
+//! closed. At `max_connections` a newcomer takes the seat of a connection that served a request and
+//! has none now; it is closed as if it had been idle for too long. If there is none, the newcomer is
+//! closed at once. So neither idle connections nor those that never send a request keep others out.
+//!
+//! A request that comes while its connection is to give way is served: for that moment there is one
+//! connection too many. Deliberately absent: an answer to who is closed, which would need a
+//! handshake first, and a queue of connections, which is the kernel's.
+
+use crate::metrics::Limited;
+use crate::state::State;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// All clients' connections of one edge.
+#[derive(Debug)]
+pub struct Seats {
+    state: Arc<State>,
+    table: Mutex<Table>,
+    /// Connections that were not told to give way.
+    staying: AtomicUsize,
+    /// Those of them that could be.
+    idle: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    seats: Vec<Option<Arc<Seat>>>,
+    free: Vec<usize>,
+    /// Where to look next for somebody who gives way.
+    hand: usize,
+}
+
+/// What a connection is doing.
+#[derive(Debug)]
+struct Seat {
+    at: Mutex<Moment>,
+    give_way: Notify,
+}
+
+#[derive(Debug)]
+struct Moment {
+    /// Requests now; HTTP/2 has several.
+    requests: u32,
+    /// Had it any?
+    served: bool,
+    is_http2: bool,
+    /// Idle since then, if it has no request.
+    since: Instant,
+    /// Used since the hand came by.
+    is_recent: bool,
+    leaving: bool,
+}
+
+impl Moment {
+    /// Could it be told to give way?
+    fn may_leave(&self) -> bool {
+        self.served && self.requests == 0 && !self.leaving
+    }
+}
+
+impl Seats {
+    /// Without connections, limited by whatever configuration is in force.
+    pub fn new(state: Arc<State>) -> Arc<Self> {
+        let (staying, idle) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { state, table: Mutex::default(), staying, idle })
+    }
+
+    /// A seat for a new connection; `None`: all are taken, and nobody gives way.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Arc<Connection>> {
+        let metrics = &self.state.metrics.process;
+        let most = self.state.running().config.limits.max_connections;
+        let most =
+            most.map_or(usize::MAX, |most| usize::try_from(most.get()).unwrap_or(usize::MAX));
+        let seat = Arc::new(Seat::new());
+        let mut table = self.table.lock();
+        while most <= self.staying.load(Ordering::Relaxed) {
+            if !self.make_room(&mut table) {
+                metrics.connections_limited(Limited::Refused);
+                return None;
+            }
+            metrics.connections_limited(Limited::Displaced);
+        }
+        let number = table.free.pop().unwrap_or_else(|| {
+            table.seats.push(None);
+            table.seats.len() - 1
+        });
+        table.seats[number] = Some(Arc::clone(&seat));
+        self.staying.fetch_add(1, Ordering::Relaxed);
+        metrics.connections.inc();
+        Some(Arc::new(Connection { seat, number, seats: Arc::clone(self) }))
+    }
+
+    /// Tells the first idle connection that was not used since the hand last came by.
+    fn make_room(&self, table: &mut Table) -> bool {
+        let count = table.seats.len();
+        // The first round may do no more than find that all were used.
+        for _ in 0..2 * count {
+            if self.idle.load(Ordering::Relaxed) == 0 {
+                return false;
+            }
+            table.hand = (table.hand + 1) % count;
+            let Some(seat) = &table.seats[table.hand] else { continue };
+            let mut moment = seat.at.lock();
+            if !moment.may_leave() || std::mem::take(&mut moment.is_recent) {
+                continue;
+            }
+            moment.leaving = true;
+            self.idle.fetch_sub(1, Ordering::Relaxed);
+            self.staying.fetch_sub(1, Ordering::Relaxed);
+            seat.give_way.notify_one();
+            return true;
+        }
+        false
+    }
+}
+
+impl Seat {
+    fn new() -> Self {
+        let moment = Moment {
+            requests: 0,
+            served: false,
+            is_http2: false,
+            since: Instant::now(),
+            is_recent: false,
+            leaving: false,
+        };
+        Self { at: Mutex::new(moment), give_way: Notify::new() }
+    }
+}
+
+/// A client's connection; its seat is free when this is dropped.
+#[derive(Debug)]
+pub(super) struct Connection {
+    seat: Arc<Seat>,
+    number: usize,
+    seats: Arc<Seats>,
+}
+
+impl Connection {
+    /// Its handshake is over: a request is waited for from now on.
+    pub(super) fn opened(&self) {
+        self.seat.at.lock().since = Instant::now();
+    }
+
+    /// A request's head was read.
+    pub(super) fn request(self: &Arc<Self>, is_http2: bool) -> AtWork {
+        let mut moment = self.seat.at.lock();
+        if moment.may_leave() {
+            self.seats.idle.fetch_sub(1, Ordering::Relaxed);
+        }
+        if std::mem::take(&mut moment.leaving) {
+            self.seats.staying.fetch_add(1, Ordering::Relaxed);
+        }
+        moment.requests += 1;
+        (moment.served, moment.is_http2) = (true, is_http2);
+        AtWork(Arc::clone(self))
+    }
+
+    /// Returns when the connection is to be closed: no head came in time, or somebody else needs
+    /// the seat.
+    pub(super) async fn is_over(&self) {
+        while let Some(left) = self.left() {
+            tokio::select! {
+                () = tokio::time::sleep(left) => {}
+                () = self.seat.give_way.notified() => if self.seat.at.lock().leaving {
+                    return;
+                },
+            }
+        }
+    }
+
+    /// Until the next look; `None`: too long without a request. One that ends between two looks
+    /// leaves more time than there is until the next.
+    fn left(&self) -> Option<Duration> {
+        let timeouts = &self.seats.state.running().config.timeouts;
+        let moment = self.seat.at.lock();
+        let wait = match (moment.served, moment.is_http2) {
+            (false, _) => timeouts.client_header,
+            (true, true) => timeouts.client_idle,
+            // Pingora ends a silent one at `client_idle`; what began then may take its time.
+            (true, false) => timeouts.client_idle + timeouts.client_header,
+        };
+        if 0 < moment.requests {
+            return Some(wait);
+        }
+        wait.checked_sub(moment.since.elapsed()).filter(|left| !left.is_zero())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut table = self.seats.table.lock();
+        table.seats[self.number] = None;
+        table.free.push(self.number);
+        let moment = self.seat.at.lock();
+        if moment.may_leave() {
+            self.seats.idle.fetch_sub(1, Ordering::Relaxed);
+        }
+        if !moment.leaving {
+            self.seats.staying.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.seats.state.metrics.process.connections.dec();
+    }
+}
+
+/// A request on a connection, until its answer is over.
+#[derive(Debug)]
+pub(super) struct AtWork(Arc<Connection>);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        let mut moment = self.0.seat.at.lock();
+        moment.requests = moment.requests.saturating_sub(1);
+        if 0 < moment.requests {
+            return;
+        }
+        (moment.since, moment.is_recent) = (Instant::now(), true);
+        self.0.seats.idle.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,307 @@
+//! Requests that nobody may take now wait at the edge, bounded and in turn.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::sync::Arc;
+use support::client::{Answer, Connection, chat, post, request};
+use support::edge::Edge;
+use support::engine::{Engine, Reply, Step, engines};
+use support::until;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// One model whose workers take one request each.
+fn one_each(queue: &str, urls: &[String]) -> String {
+    let rows = urls.iter().enumerate();
+    let rows: String = rows
+        .map(|(i, url)| format!("        - {{id: w{i}, url: \"{url}\", max_inflight: 1}}\n"))
+        .collect();
+    format!("  models:\n    - name: m\n      {queue}\n      workers:\n{rows}")
+}
+
+/// Answers each request when it is told to.
+fn on_demand(engine: &Engine) -> Arc<Notify> {
+    let finish = Arc::new(Notify::new());
+    let wait = Arc::clone(&finish);
+    engine.answer(move |_| {
+        let mut steps = vec![Step::Wait(Arc::clone(&wait))];
+        steps.extend(Reply::completion().steps);
+        Reply::steps(steps)
+    });
+    finish
+}
+
+/// A client at this address that has sent a prompt.
+async fn sends(edge: &Edge, client: u8, prompt: &str) -> Connection {
+    let mut connection = Connection::open_from([127, 0, 1, client], edge.traffic).await;
+    connection.send(&request("POST", CHAT, chat("m", prompt).as_bytes())).await;
+    connection
+}
+
+async fn has(engine: &Engine, count: usize) {
+    until("requests", || async { (engine.received().len() == count).then_some(()) }).await;
+}
+
+async fn wait(edge: &Edge, count: f64) {
+    until("those who wait", || async {
+        (edge.metrics().await.sum("tidegate_queue_waiting", &[]) == count).then_some(())
+    })
+    .await;
+}
+
+async fn left(edge: &Edge, outcome: &str) -> f64 {
+    let label = format!("outcome=\"{outcome}\"");
+    edge.metrics().await.sum("tidegate_queue_requests_total", &["model=\"m\"", &label])
+}
+
+fn is_error(answer: &Answer, status: u16, code: &str) {
+    assert_eq!((answer.status, answer.error_code().as_str()), (status, code), "{}", answer.text());
+    let seconds: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_waits_until_a_worker_is_free() {
+    let engine = Engine::start().await;
+    let finish = on_demand(&engine);
+    let edge =
+        Edge::start(&one_each("queue: {max_requests: 5, max_wait: 20s}", &[engine.url()])).await;
+    let mut first = sends(&edge, 1, "first").await;
+    has(&engine, 1).await;
+    let mut second = sends(&edge, 1, "second").await;
+    wait(&edge, 1.0).await;
+    assert_eq!(engine.received().len(), 1);
+    finish.notify_one();
+    assert_eq!(first.answer().await.status, 200);
+    has(&engine, 2).await;
+    finish.notify_one();
+    let answer = second.answer().await;
+    assert_eq!((answer.status, answer.header("x-tidegate-worker")), (200, Some("w0")));
+    edge.booked(2).await;
+    let decisions = edge.admin("/v1/decisions").await.json();
+    assert!(decisions["decisions"][0]["queued_ms"].is_u64(), "{decisions}");
+    assert!(decisions["decisions"][1]["queued_ms"].is_null(), "the first did not wait");
+    assert_eq!(left(&edge, "taken").await, 1.0);
+    wait(&edge, 0.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_queue_nobody_waits() {
+    let engine = Engine::start().await;
+    let finish = on_demand(&engine);
+    let edge = Edge::start(&one_each("aliases: []", &[engine.url()])).await;
+    let mut first = sends(&edge, 1, "first").await;
+    has(&engine, 1).await;
+    is_error(&sends(&edge, 1, "second").await.answer().await, 503, "no_routable_worker");
+    finish.notify_one();
+    assert_eq!(first.answer().await.status, 200);
+    assert!(!edge.metrics().await.has("tidegate_queue_waiting"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_refuses_and_a_long_wait_ends() {
+    let engine = Engine::start().await;
+    let _finish = on_demand(&engine);
+    let edge =
+        Edge::start(&one_each("queue: {max_requests: 1, max_wait: 1s}", &[engine.url()])).await;
+    let _first = sends(&edge, 1, "first").await;
+    has(&engine, 1).await;
+    let mut second = sends(&edge, 1, "second").await;
+    wait(&edge, 1.0).await;
+    is_error(&sends(&edge, 2, "third").await.answer().await, 429, "fleet_saturated");
+    is_error(&second.answer().await, 503, "queue_timeout");
+    assert_eq!((left(&edge, "full").await, left(&edge, "timeout").await), (1.0, 1.0));
+    let page = edge.booked(2).await;
+    assert_eq!(page.sum("tidegate_requests_total", &["outcome=\"shed\""]), 2.0);
+    assert_eq!(engine.received().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_take_turns() {
+    let engine = Engine::start().await;
+    let finish = on_demand(&engine);
+    let edge =
+        Edge::start(&one_each("queue: {max_requests: 9, max_wait: 20s}", &[engine.url()])).await;
+    let mut clients = vec![sends(&edge, 9, "0").await];
+    has(&engine, 1).await;
+    for (at, (client, prompt)) in
+        [(1, "a1"), (1, "a2"), (1, "a3"), (1, "a4"), (2, "b1"), (2, "b2"), (3, "c1")]
+            .into_iter()
+            .enumerate()
+    {
+        clients.push(sends(&edge, client, prompt).await);
+        wait(&edge, 1.0 + at as f64).await;
+    }
+    for served in 1..=8 {
+        has(&engine, served).await;
+        finish.notify_one();
+    }
+    for mut client in clients {
+        assert_eq!(client.answer().await.status, 200);
+    }
+    let bodies = engine.received().into_iter().map(|of| String::from_utf8(of.body).unwrap());
+    let order: Vec<String> = bodies
+        .map(|body| {
+            let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+            body["messages"][0]["content"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(order, ["0", "a1", "a2", "b1", "c1", "a3", "b2", "a4"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_waits_no_more() {
+    let engine = Engine::start().await;
+    let finish = on_demand(&engine);
+    let edge =
+        Edge::start(&one_each("queue: {max_requests: 9, max_wait: 60s}", &[engine.url()])).await;
+    let mut first = sends(&edge, 1, "first").await;
+    has(&engine, 1).await;
+    let leaving = sends(&edge, 1, "leaving").await;
+    wait(&edge, 1.0).await;
+    let mut staying = sends(&edge, 1, "staying").await;
+    wait(&edge, 2.0).await;
+    drop(leaving);
+    wait(&edge, 1.0).await;
+    assert_eq!(left(&edge, "left").await, 1.0);
+    finish.notify_one();
+    assert_eq!(first.answer().await.status, 200);
+    has(&engine, 2).await;
+    finish.notify_one();
+    assert_eq!(staying.answer().await.status, 200);
+    let page = edge.booked(3).await;
+    assert_eq!(page.sum("tidegate_requests_total", &["outcome=\"cancelled\""]), 1.0);
+    assert!(
+        !engine.received().iter().any(|of| String::from_utf8_lossy(&of.body).contains("leaving"))
+    );
+    assert_eq!(edge.workers().await[0]["in_flight"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_http2_stream_that_is_reset_waits_no_more() {
+    let engine = Engine::start().await;
+    let _finish = on_demand(&engine);
+    let queue = "queue: {max_requests: 9, max_wait: 60s}";
+    let edge = Edge::start_h2c(&one_each(queue, &[engine.url()])).await;
+    let _first = sends(&edge, 1, "first").await;
+    has(&engine, 1).await;
+    let stream = TcpStream::connect(edge.traffic).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let ask = http::Request::post(format!("http://{}{CHAT}", edge.traffic));
+    let ask = ask.body(Full::new(Bytes::from(chat("m", "leaving")))).unwrap();
+    let answer = tokio::spawn(sender.send_request(ask));
+    wait(&edge, 1.0).await;
+    answer.abort();
+    wait(&edge, 0.0).await;
+    let page = edge.booked(1).await;
+    assert_eq!(page.sum("tidegate_requests_total", &["outcome=\"cancelled\""]), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_waits_for_a_saturated_fleet_too() {
+    let engine = Engine::start().await;
+    engine.set_queue(5, 8);
+    let edge = Edge::start(&format!(
+        "  load_reports: {{interval: 20ms, format: get_load}}\n  models:\n    - name: m\n      \
+         shed_queue_limit: 5\n      queue: {{max_requests: 9, max_wait: 20s}}\n      workers:\n        \
+         - {{id: w0, url: \"{}\"}}\n",
+        engine.url()
+    ))
+    .await;
+    edge.reports_are("fresh").await;
+    let mut client = sends(&edge, 1, "hello").await;
+    wait(&edge, 1.0).await;
+    let asked = explained(&edge).await;
+    assert_eq!(asked["refusal"], "fleet_saturated", "{asked}");
+    assert_eq!(asked["queue"]["waiting"], 1);
+    assert_eq!(asked["queue"]["max_requests"], 9);
+    engine.set_queue(4, 8);
+    assert_eq!(client.answer().await.status, 200);
+}
+
+async fn explained(edge: &Edge) -> serde_json::Value {
+    post(edge.admin, "/v1/explain", &chat("m", "hello")).await.json()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_is_served_by_what_a_reload_brings() {
+    let (engines, urls) = engines(2).await;
+    let finish = on_demand(&engines[0]);
+    let queue = "queue: {max_requests: 9, max_wait: 60s}";
+    let edge = Edge::start(&one_each(queue, &urls[..1])).await;
+    let mut first = sends(&edge, 1, "first").await;
+    has(&engines[0], 1).await;
+    let mut second = sends(&edge, 1, "second").await;
+    wait(&edge, 1.0).await;
+    // It holds on to its own configuration, where only the first worker is; but the worker is the
+    // same and may take more now.
+    let more = one_each(queue, &urls).replacen("max_inflight: 1", "max_inflight: 2", 1);
+    assert_eq!(edge.reload(&more).await.status, 200);
+    has(&engines[0], 2).await;
+    wait(&edge, 0.0).await;
+    finish.notify_one();
+    finish.notify_one();
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.answer().await.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_that_takes_the_queue_away_keeps_who_waits() {
+    let engine = Engine::start().await;
+    let finish = on_demand(&engine);
+    let urls = [engine.url()];
+    let edge = Edge::start(&one_each("queue: {max_requests: 9, max_wait: 60s}", &urls)).await;
+    let mut first = sends(&edge, 1, "first").await;
+    has(&engine, 1).await;
+    let mut second = sends(&edge, 1, "second").await;
+    wait(&edge, 1.0).await;
+    assert_eq!(edge.reload(&one_each("aliases: []", &urls)).await.status, 200);
+    is_error(&sends(&edge, 2, "third").await.answer().await, 503, "no_routable_worker");
+    finish.notify_one();
+    assert_eq!(first.answer().await.status, 200);
+    has(&engine, 2).await;
+    finish.notify_one();
+    assert_eq!(second.answer().await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_is_served_before_the_process_leaves() {
+    let engine = Engine::start().await;
+    let finish = on_demand(&engine);
+    let queue = "queue: {max_requests: 9, max_wait: 60s}";
+    let body = format!("  shutdown: {{drain_delay: 0s}}\n{}", one_each(queue, &[engine.url()]));
+    let mut edge = Edge::start(&body).await;
+    let mut first = sends(&edge, 1, "first").await;
+    has(&engine, 1).await;
+    let mut second = sends(&edge, 1, "second").await;
+    wait(&edge, 1.0).await;
+    edge.signal("TERM");
+    edge.logs("SIGTERM").await;
+    finish.notify_one();
+    assert_eq!(first.answer().await.status, 200);
+    has(&engine, 2).await;
+    finish.notify_one();
+    assert_eq!(second.answer().await.status, 200);
+    assert_eq!(edge.exit_code().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_may_come_back_soon_nobody_waits() {
+    let engine = Engine::start().await;
+    engine.set_healthy(false);
+    let queue = "queue: {max_requests: 9, max_wait: 60s}";
+    let edge = Edge::start_unready(&one_each(queue, &[engine.url()])).await;
+    is_error(&sends(&edge, 1, "hello").await.answer().await, 503, "no_routable_worker");
+}
