@@ -19,13 +19,13 @@ use tidegate::simulate::server::{FleetConfig, LoadEndpoint, SimulatedFleet};
 use tidegate::simulate::trace::{self, TraceRequest};
 use tidegate::simulate::world::{self, Scene};
 
-const ENGINES: u32 = 4;
+const ENGINES: u32 = 6;
 /// Simulated seconds per wall second: a millisecond of the machine's is five of the engines'.
 const SPEED: f64 = 5.0;
 /// Between two polls, wall time; simulated time has half a second.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// A machine that sends requests later than this, simulated time, tells nothing about times.
-const TOO_LATE: Duration = Duration::from_millis(100);
+const TOO_LATE: Duration = Duration::from_millis(50);
 
 fn requests() -> Vec<TraceRequest> {
     let file =

@@ -161,7 +161,10 @@ fn a_comparison_prints_a_table_and_writes_json_and_a_picture() {
     ]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
-    assert_eq!(stdout.lines().count(), 5, "{stdout}");
+    assert_eq!(stdout.lines().count(), 5 + 1 + 3, "{stdout}");
+    let decisions = stdout.lines().last().unwrap();
+    assert!(decisions.starts_with("ladder:limit=8,floor=1: "), "{decisions}");
+    assert!(decisions.contains("home ") && decisions.ends_with(" %"), "{decisions}");
     assert!(stdout.lines().nth(4).unwrap().starts_with("| ladder:limit=8,floor=1 |"), "{stdout}");
     let document: serde_json::Value =
         serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();

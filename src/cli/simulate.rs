@@ -121,7 +121,7 @@ fn compare(args: &SimulateArgs, sets: &[RuleSet]) -> Result<(), Box<dyn Error>> 
     let bar = progress_bar(comparison.runs());
     let compared = comparison.run(|| bar.inc(1))?;
     bar.finish_and_clear();
-    print!("{}", table::table(&compared));
+    print!("{}\n{}", table::table(&compared), table::decisions(&compared));
     if args.suggest {
         print!("\n{}", suggest::suggestion(&compared).unwrap_or_default());
     }

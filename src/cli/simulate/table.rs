@@ -2,6 +2,7 @@
 
 use crate::simulate::compare::{Compared, median};
 use crate::simulate::figures::Figures;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// A column: its title, the figure, and how it is written.
@@ -47,6 +48,24 @@ pub(super) fn table(compared: &[Compared]) -> String {
             text.extend(rule);
             text.push_str("|\n");
         }
+    }
+    text
+}
+
+/// Why requests went where they went: a line a rule set, means over its seeds.
+pub(super) fn decisions(compared: &[Compared]) -> String {
+    let mut text = String::new();
+    for set in compared {
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for (reason, count) in set.runs.iter().flat_map(|run| &run.decisions) {
+            *counts.entry(reason).or_default() += count;
+        }
+        let all: u64 = counts.values().sum();
+        let share = |count: u64| 100.0 * count as f64 / (all as f64).max(1.0);
+        let shares =
+            counts.iter().map(|(reason, count)| format!("{reason} {:.1} %", share(*count)));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}: {}", set.name, shares.collect::<Vec<_>>().join(", "));
     }
     text
 }
