@@ -1,4 +1,8 @@
 //! What a simulated engine is asked, and its answer, in each dialect: events or one document.
+//!
+//! It calls a tool only if it is told that it must; the arguments are its text, whatever the tool asks for.
+
+mod messages;
 
 use super::engine::Progress;
 use serde_json::{Value, json};
@@ -17,6 +21,8 @@ pub(super) enum Dialect {
     Chat,
     /// `/v1/completions`
     Completions,
+    /// `/v1/messages`
+    Messages,
     /// `/generate`
     Generate,
 }
@@ -26,6 +32,7 @@ impl Dialect {
         match path {
             "/v1/chat/completions" => Some(Self::Chat),
             "/v1/completions" => Some(Self::Completions),
+            "/v1/messages" => Some(Self::Messages),
             "/generate" => Some(Self::Generate),
             _ => None,
         }
@@ -40,13 +47,15 @@ pub(super) struct Ask {
     pub(super) streams: bool,
     pub(super) wants_usage_event: bool,
     pub(super) output_tokens: u32,
+    /// The tool it must call.
+    pub(super) tool: Option<String>,
 }
 
 impl Ask {
     pub(super) fn of_body(dialect: Dialect, body: &Value) -> Self {
         let limit = match dialect {
             Dialect::Chat => body.get("max_completion_tokens").or(body.get("max_tokens")),
-            Dialect::Completions => body.get("max_tokens"),
+            Dialect::Completions | Dialect::Messages => body.get("max_tokens"),
             Dialect::Generate => body.pointer("/sampling_params/max_new_tokens"),
         };
         let tokens = limit.and_then(Value::as_u64).map(u32::try_from);
@@ -57,8 +66,22 @@ impl Ask {
             wants_usage_event: body.pointer("/stream_options/include_usage")
                 == Some(&Value::Bool(true)),
             output_tokens: tokens.map_or(DEFAULT_OUTPUT_TOKENS, |t| t.unwrap_or(u32::MAX)),
+            tool: forced_tool(dialect, body).map(str::to_owned),
         }
     }
+}
+
+/// The tool `tool_choice` demands; the first one if it leaves the choice.
+fn forced_tool(dialect: Dialect, body: &Value) -> Option<&str> {
+    let choice = body.get("tool_choice")?;
+    let name = match dialect {
+        Dialect::Chat if choice == "required" => body.pointer("/tools/0/function/name"),
+        Dialect::Chat => choice.pointer("/function/name"),
+        Dialect::Messages if choice["type"] == "any" => body.pointer("/tools/0/name"),
+        Dialect::Messages => choice.get("name"),
+        Dialect::Completions | Dialect::Generate => None,
+    };
+    name?.as_str()
 }
 
 /// Renders one answer.
@@ -76,18 +99,11 @@ pub(super) struct Answer {
 impl Answer {
     /// The events for the tokens after the first `sent`, with what opens and what ends a stream.
     pub(super) fn events(&self, sent: u32, progress: Progress) -> String {
-        let mut events = Vec::new();
-        if sent == 0 && self.ask.dialect == Dialect::Chat {
-            let delta = json!({"role": "assistant", "content": ""});
-            events.push(self.chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}])));
-        }
         let text = self.text(sent, progress.generated);
+        let mut events = Vec::new();
         match self.ask.dialect {
-            Dialect::Chat => {
-                let delta = json!({"content": text});
-                events
-                    .push(self.chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}])));
-            }
+            Dialect::Messages => return self.message_events(sent, progress),
+            Dialect::Chat => self.push_deltas(&mut events, sent, progress, &text),
             Dialect::Completions => {
                 events.push(self.chunk(json!([{"index": 0, "text": text, "finish_reason": null}])));
             }
@@ -113,10 +129,13 @@ impl Answer {
         let choice = match self.ask.dialect {
             Dialect::Chat => json!({
                 "index": 0,
-                "message": {"role": "assistant", "content": text},
-                "finish_reason": "length",
+                "message": self.chat_message(&text),
+                "finish_reason": self.finish_reason(),
             }),
-            Dialect::Completions => json!({"index": 0, "text": text, "finish_reason": "length"}),
+            Dialect::Completions => {
+                json!({"index": 0, "text": text, "finish_reason": self.finish_reason()})
+            }
+            Dialect::Messages => return self.message(progress),
             Dialect::Generate => return self.generated(progress).to_string(),
         };
         let mut document = self.envelope("", json!([choice]));
@@ -124,12 +143,60 @@ impl Answer {
         document.to_string()
     }
 
+    fn push_deltas(&self, events: &mut Vec<Value>, sent: u32, progress: Progress, text: &str) {
+        let mut push = |delta: Value| {
+            events.push(self.chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}])));
+        };
+        let Some(tool) = &self.ask.tool else {
+            if sent == 0 {
+                push(json!({"role": "assistant", "content": ""}));
+            }
+            return push(json!({"content": text}));
+        };
+        if sent == 0 {
+            let call = json!({
+                "index": 0, "id": self.call_id(), "type": "function",
+                "function": {"name": tool, "arguments": ""},
+            });
+            push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
+        }
+        let part = self.argument_part(sent, progress, text);
+        push(json!({"tool_calls": [{"index": 0, "function": {"arguments": part}}]}));
+    }
+
+    fn chat_message(&self, text: &str) -> Value {
+        let Some(tool) = &self.ask.tool else {
+            return json!({"role": "assistant", "content": text});
+        };
+        let arguments = json!({"text": text}).to_string();
+        let function = json!({"name": tool, "arguments": arguments});
+        let call = json!({"id": self.call_id(), "type": "function", "function": function});
+        json!({"role": "assistant", "content": null, "tool_calls": [call]})
+    }
+
+    /// A piece of a tool's arguments; all pieces together are one JSON object.
+    fn argument_part(&self, sent: u32, progress: Progress, text: &str) -> String {
+        let opening = if sent == 0 { r#"{"text":""# } else { "" };
+        let end = if progress.finished { r#""}"# } else { "" };
+        format!("{opening}{text}{end}")
+    }
+
+    fn call_id(&self) -> String {
+        format!("call-{}", self.id)
+    }
+
+    /// All of them end at their limit.
+    fn finish_reason(&self) -> &'static str {
+        if self.ask.tool.is_some() { "tool_calls" } else { "length" }
+    }
+
     fn push_end(&self, events: &mut Vec<Value>, progress: Progress) {
+        let reason = self.finish_reason();
         let choice = match self.ask.dialect {
-            Dialect::Chat => json!({"index": 0, "delta": {}, "finish_reason": "length"}),
-            Dialect::Completions => json!({"index": 0, "text": "", "finish_reason": "length"}),
-            // The last event of this dialect says all of it already.
-            Dialect::Generate => return,
+            Dialect::Chat => json!({"index": 0, "delta": {}, "finish_reason": reason}),
+            Dialect::Completions => json!({"index": 0, "text": "", "finish_reason": reason}),
+            // The last event of these dialects says all of it already.
+            Dialect::Messages | Dialect::Generate => return,
         };
         events.push(self.chunk(json!([choice])));
         if self.ask.wants_usage_event {
@@ -147,7 +214,9 @@ impl Answer {
         let object = match self.ask.dialect {
             Dialect::Chat => format!("chat.completion{chunk}"),
             // Events and documents of this dialect have one name.
-            Dialect::Completions | Dialect::Generate => "text_completion".to_owned(),
+            Dialect::Completions | Dialect::Messages | Dialect::Generate => {
+                "text_completion".to_owned()
+            }
         };
         json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model,
@@ -232,6 +301,53 @@ mod tests {
     }
 
     #[test]
+    fn a_demanded_tool_is_called_with_arguments_that_are_one_object() {
+        let tool = json!({"type": "function", "function": {"name": "look"}});
+        let mut body = json!({"stream": true, "tools": [tool], "tool_choice": "required"});
+        let answer = answer(Dialect::Chat, &body);
+        let events = answer.events(0, progress(2)) + &answer.events(2, progress(5));
+        let mut arguments = String::new();
+        for event in data(&events).iter().take_while(|event| **event != "[DONE]") {
+            let event: Value = serde_json::from_str(event).unwrap();
+            let part = event.pointer("/choices/0/delta/tool_calls/0/function/arguments");
+            arguments += part.and_then(Value::as_str).unwrap_or_default();
+        }
+        assert_eq!(arguments, r#"{"text":"the tide c"}"#);
+        assert!(events.contains(r#""finish_reason":"tool_calls""#), "{events}");
+        let document: Value = serde_json::from_str(&answer.whole(progress(5))).unwrap();
+        let call = &document["choices"][0]["message"]["tool_calls"][0]["function"];
+        assert_eq!(call, &json!({"name": "look", "arguments": arguments}));
+        body["tool_choice"] = json!("auto");
+        assert_eq!(Ask::of_body(Dialect::Chat, &body).tool, None);
+    }
+
+    #[test]
+    fn a_message_is_opened_filled_and_stopped_by_named_events() {
+        let answer = answer(Dialect::Messages, &json!({"stream": true}));
+        let events = answer.events(0, progress(2)) + &answer.events(2, progress(5));
+        let names: Vec<&str> = events.lines().filter_map(|l| l.strip_prefix("event: ")).collect();
+        assert_eq!(
+            names,
+            [
+                "message_start",
+                "content_block_start",
+                "content_block_delta",
+                "content_block_delta",
+                "content_block_stop",
+                "message_delta",
+                "message_stop"
+            ]
+        );
+        for count in [r#""cache_read_input_tokens":64"#, r#""input_tokens":36"#] {
+            assert!(events.contains(count), "{events}");
+        }
+        let document: Value = serde_json::from_str(&answer.whole(progress(5))).unwrap();
+        assert_eq!(document["content"], json!([{"type": "text", "text": "the tide c"}]));
+        assert_eq!(document["stop_reason"], "max_tokens");
+        assert_eq!(document["usage"]["output_tokens"], 5);
+    }
+
+    #[test]
     fn usage_is_no_event_unless_it_was_asked_for() {
         let answer = answer(Dialect::Completions, &json!({"stream": true}));
         assert!(!answer.events(0, progress(5)).contains("usage"));
@@ -263,6 +379,7 @@ mod tests {
             (Dialect::Chat, json!({"max_tokens": 9}), 9),
             (Dialect::Completions, json!({"max_tokens": u64::MAX}), u32::MAX),
             (Dialect::Generate, json!({"sampling_params": {"max_new_tokens": 4}}), 4),
+            (Dialect::Messages, json!({"max_tokens": 6}), 6),
             (Dialect::Generate, json!({"max_tokens": 4}), DEFAULT_OUTPUT_TOKENS),
         ] {
             assert_eq!(Ask::of_body(dialect, &body).output_tokens, tokens);

@@ -30,7 +30,7 @@ impl Prompt {
         }
     }
 
-    /// The prompt of a request body: tools, then the text of the messages one after the other, or
+    /// The prompt of a request body: tools, `system`, then the text of the messages one after the other, or
     /// `prompt`, `text` or `input_ids`. Of a list of prompts all are taken as one.
     pub fn of_body(body: &Value, bytes_per_token: u32, block: u32) -> Self {
         if let Some(Value::Array(ids)) = body.get("input_ids") {
@@ -42,7 +42,7 @@ impl Prompt {
         if let Some(tools) = body.get("tools") {
             text.push_str(&tools.to_string());
         }
-        for key in ["messages", "prompt", "text"] {
+        for key in ["system", "messages", "prompt", "text"] {
             push_text(body.get(key).unwrap_or(&Value::Null), &mut text);
         }
         Self::of_bytes(text.as_bytes(), bytes_per_token, block)
