@@ -92,9 +92,12 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
 }
 
+/// Registries are far away, and now and then one does not answer.
+const ATTEMPTS: usize = 3;
+
 /// A directory below `target/` in which `install` has installed what `list` names; made anew when the
 /// list is another one.
-fn installed(list: &str, install: impl FnOnce(&Path) -> Command) -> PathBuf {
+fn installed(list: &str, install: impl Fn(&Path) -> Command) -> PathBuf {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients").join(list);
     let wanted = std::fs::read_to_string(source(list)).unwrap();
     // Written last: it says that the rest is whole.
@@ -102,12 +105,19 @@ fn installed(list: &str, install: impl FnOnce(&Path) -> Command) -> PathBuf {
     if std::fs::read_to_string(&done).is_ok_and(|there| there == wanted) {
         return home;
     }
-    // It may not be there yet.
-    let _ = std::fs::remove_dir_all(&home);
-    std::fs::create_dir_all(&home).unwrap();
-    std::fs::copy(source(list), home.join(list)).unwrap();
-    let output = output(&mut install(&home));
-    assert!(output.status.success(), "cannot install {list}: {output:?}");
+    let attempt = || {
+        // It may not be there yet.
+        let _ = std::fs::remove_dir_all(&home);
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::copy(source(list), home.join(list)).unwrap();
+        let output = output(&mut install(&home));
+        if output.status.success() { Ok(()) } else { Err(output) }
+    };
+    let mut last = attempt();
+    for _ in 1..ATTEMPTS {
+        last = last.or_else(|_| attempt());
+    }
+    assert!(last.is_ok(), "cannot install {list}: {last:?}");
     std::fs::write(done, wanted).unwrap();
     home
 }
