@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -64,6 +64,8 @@ impl Queue {
 
     /// A worker may take a request that could not before.
     pub fn changed(&self) {
+        // What became free is seen by who joins now, or who joins is seen here.
+        fence(Ordering::SeqCst);
         if !self.is_empty() {
             self.changed.notify_one();
         }
@@ -85,6 +87,7 @@ impl Queue {
             line.turns.push_back(client);
         }
         line.call_next();
+        fence(Ordering::SeqCst);
         Some(Place { queue: Arc::clone(self), client, waiter })
     }
 

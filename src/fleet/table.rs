@@ -11,8 +11,8 @@ use super::worker::Worker;
 use arc_swap::{ArcSwap, Guard};
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_policy::fleet::{self as policy, Fleet, Speed, SpeedSource};
-use tidegate_policy::rules::Rules;
+use tidegate_policy::fleet::{self as policy, Fleet, Millis, Speed, SpeedSource};
+use tidegate_policy::rules::{Rules, Selection};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Least time between two snapshots.
@@ -67,19 +67,28 @@ impl ModelFleet {
     /// Notices what no event tells; every [`REFRESH`], and `count` counts these.
     pub fn refresh(&self, count: u32) {
         let now = self.clock.now();
-        let snapshot = self.snapshot();
-        for worker in self.workers() {
-            worker.lasting.refresh(now);
-            if let Some(speed) = snapshot.at(worker.slot).and_then(|at| snapshot.speed(at)) {
-                worker.live.ledger.expect(speed, now);
-            }
-        }
+        self.workers().iter().for_each(|worker| worker.lasting.refresh(now));
+        self.expect_first_bytes(now);
         if !count.is_multiple_of(REFRESHES_PER_LOOK) {
             return;
         }
         self.prune_routes();
         if self.has_new_speeds() {
             self.publish();
+        }
+    }
+
+    /// Cost selection only: the ladder counts what has no first byte, whatever speed may say.
+    fn expect_first_bytes(&self, now: Millis) {
+        let rules = self.config.policy.cache_aware();
+        if !rules.is_some_and(|rules| matches!(rules.selection, Selection::Cost(_))) {
+            return;
+        }
+        let snapshot = self.snapshot();
+        for worker in self.workers() {
+            if let Some(speed) = snapshot.at(worker.slot).and_then(|at| snapshot.speed(at)) {
+                worker.live.ledger.expect(speed, now);
+            }
         }
     }
 
@@ -160,11 +169,13 @@ impl ModelFleet {
     }
 }
 
-/// Configured, else by the engine's own counters, else by own first bytes.
+/// Configured, else by the engine's own counters, else by own first bytes or whole answers.
 fn speed(worker: &Worker, reading: &Reading) -> Option<Speed> {
     let configured = worker.config.prefill_tps.map(|speed| (speed.get(), SpeedSource::Configured));
     let reported = || reading.throughput().map(|speed| (speed, SpeedSource::Reported));
     let measured = || worker.live.ledger.measured_speed().map(|v| (v, SpeedSource::Measured));
-    let (tokens_per_second, source) = configured.or_else(reported).or_else(measured)?;
+    let proven = || worker.live.ledger.proven_speed().map(|v| (v, SpeedSource::Proven));
+    let (tokens_per_second, source) =
+        configured.or_else(reported).or_else(measured).or_else(proven)?;
     Some(Speed { tokens_per_second: tokens_per_second.max(1), source })
 }

@@ -45,13 +45,12 @@ pub(super) fn to_connect(mut error: Box<Error>, ctx: &mut RequestContext) -> Box
     error
 }
 
-/// This machine has no descriptor or port left: no other worker would be reached either, and none is
+/// This machine has no descriptor left: no other worker would be reached either, and none is
 /// at fault.
 fn unable_to_connect(mut error: Box<Error>, ctx: &mut RequestContext) -> Box<Error> {
     if let Some(attempt) = ctx.attempt.take() {
         attempt.not_taken(Outcome::EdgeError);
     }
-    log::warn!("request {}: no connection can be made: {error}", ctx.request_id);
     ctx.refusal = Some(Refusal::Internal);
     error.set_retry(false);
     error

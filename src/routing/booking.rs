@@ -55,11 +55,10 @@ impl Booking {
 
     /// The first chunk with content came: the prompt is prefilled.
     pub fn first_content(&mut self) {
+        let Some(credit) = &mut self.credit else { return };
+        credit.first_byte();
         if let Some(ticket) = &self.ticket {
             self.worker.live.ledger.first_byte(ticket, self.clock.now());
-        }
-        if let Some(credit) = &mut self.credit {
-            credit.first_byte();
         }
     }
 

@@ -110,6 +110,8 @@ pub enum SpeedSource {
     Reported,
     /// Own first bytes.
     Measured,
+    /// Whole answers of this edge's: the worker is at least this fast.
+    Proven,
 }
 
 /// Prefill tokens per second of a worker.

@@ -86,6 +86,8 @@ pub struct Ledger {
     events: AtomicU64,
     /// Tokens per second; 0 = not measured.
     speed: AtomicU64,
+    /// The same by whole answers, at least.
+    proof: AtomicU64,
     /// Boxed: what the lock guards keeps off the line that decisions read.
     line: Box<Mutex<Line>>,
 }
@@ -105,8 +107,13 @@ impl Ledger {
     }
 
     /// The first chunk with content came: this request and all sent before it are prefilled.
+    ///
+    /// That of an unstreamed answer that was expected long ago says nothing more.
     pub fn first_byte(&self, ticket: &Ticket, now: Millis) {
         let mut line = self.line.lock();
+        if ticket.entry.is_unstreamed() && line.position(ticket.entry.sequence).is_none() {
+            return;
+        }
         if let Some(speed) = line.measure(ticket.entry.sequence, now) {
             self.speed.store(speed, Relaxed);
         }
@@ -118,8 +125,8 @@ impl Ledger {
     /// The answer is complete. Clears like a first byte if none was seen.
     pub fn finish(&self, ticket: Ticket, now: Millis) {
         let mut line = self.line.lock();
-        if let Some(speed) = line.prove(&ticket.entry, now) {
-            self.speed.store(speed, Relaxed);
+        if let Some(proof) = line.prove(&ticket.entry, now) {
+            self.proof.store(proof, Relaxed);
         }
         if line.position(ticket.entry.sequence).is_some() {
             line.clear_through(ticket.entry.sequence);
@@ -195,10 +202,15 @@ impl Ledger {
     ///
     /// Decayed tokens over decayed milliseconds of streamed requests at the head of the line, each
     /// from the later of its dispatch and the worker's previous first byte. A ratio of sums, because
-    /// prompts prefilled in one batch answer at once and only together took their time. Where nothing
-    /// is streamed: the most that a whole answer has proven, its tokens over all the time it took.
+    /// prompts prefilled in one batch answer at once and only together took their time.
     pub fn measured_speed(&self) -> Option<u64> {
         Some(self.speed.load(Relaxed)).filter(|&speed| 0 < speed)
+    }
+
+    /// What whole answers prove: the worker is at least this fast. The most that one has proven of
+    /// late, its tokens over all the time it took; `None` until there are enough of them.
+    pub fn proven_speed(&self) -> Option<u64> {
+        Some(self.proof.load(Relaxed)).filter(|&speed| 0 < speed)
     }
 
     /// `L`, uncached tokens ahead of a new request: section 10 of the routing rules. At most 2^41.
@@ -245,11 +257,11 @@ impl Ledger {
     }
 
     /// Tokens; nothing without a head or a speed. No branches for them, since a decision asks this
-    /// of every worker, and 32 bits of each factor, so that the product fits.
+    /// of every worker, and 32 bits of each factor, so that the product fits: no head waits 49 days.
     #[inline]
     fn head_progress(&self, now: Millis, speed: u32) -> u64 {
-        let elapsed_ms = now.0.saturating_sub(self.head_since.load(Relaxed)).min(u32::MAX.into());
-        (elapsed_ms * u64::from(speed) / 1000).min(self.head_tokens.load(Relaxed))
+        let elapsed_ms = now.0.saturating_sub(self.head_since.load(Relaxed)) as u32;
+        (u64::from(elapsed_ms) * u64::from(speed) / 1000).min(self.head_tokens.load(Relaxed))
     }
 
     fn end(&self, line: &Line) {

@@ -171,8 +171,9 @@ impl Case {
         if !reports.iter().any(|report| report.waiting.is_some() && NOW < report.fresh_until) {
             return 0;
         }
-        let known =
-            reports.iter().filter_map(|report| report.total_tokens.zip(report.max_total_tokens));
+        let newest = reports.iter().map(|report| report.captured_at).max().unwrap_or_default();
+        let fresh = reports.iter().filter(|report| newest < report.fresh_until);
+        let known = fresh.filter_map(|report| report.total_tokens.zip(report.max_total_tokens));
         let (held, all) =
             known.fold((0, 0), |sum, (held, all)| (sum.0 + held.min(all), sum.1 + all));
         (held * 1_000_000).checked_div(all).unwrap_or(0)

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 /// Workers whose numbers fit the stack; for a larger fleet each list is one allocation.
 const ON_STACK: usize = 64;
+const FULL_ON_STACK: usize = 8;
 
 /// A number for each worker of the snapshot, by position.
 pub(super) type Numbers = SmallVec<[f64; ON_STACK]>;
@@ -18,8 +19,8 @@ pub(super) type Numbers = SmallVec<[f64; ON_STACK]>;
 pub(super) struct Field {
     /// `L`, tokens; infinite at workers the request may not go to.
     pub(super) lines: Numbers,
-    /// Does somebody, but not everybody, fail hard admission? Those are not compared.
-    pub(super) is_some_full: bool,
+    /// Who fails hard admission, unless everybody does: they are not compared.
+    pub(super) full: SmallVec<[usize; FULL_ON_STACK]>,
     /// `Lbar`.
     pub(super) mean_line: u64,
     /// The most blocks of the prompt anybody holds.
@@ -57,7 +58,7 @@ impl Field {
         }
         let mut field = Self {
             lines,
-            is_some_full: false,
+            full: SmallVec::new(),
             mean_line: sum.checked_div(members)?,
             deepest: 0,
             least_uncached: prompt.input_tokens,
@@ -65,8 +66,10 @@ impl Field {
         };
         if scene.fleet.may_be_full() {
             let is_full = |at: &usize| !lanes[*at].has_room(now, prompt.input_tokens);
-            let full = field.members().filter(is_full).count();
-            field.is_some_full = 0 < full && (full as u64) < members;
+            let full: SmallVec<_> = field.members().filter(is_full).collect();
+            if (full.len() as u64) < members {
+                field.full = full;
+            }
         }
         for held in prompt.holdings {
             if !field.has(held.at) {

@@ -40,12 +40,8 @@ impl Rough {
         if let Some(home) = field.home {
             scores[home] *= terms.kept();
         }
-        if field.is_some_full {
-            for (score, lane) in scores.iter_mut().zip(scene.fleet.lanes()) {
-                if !lane.has_room(scene.request.now, prompt.input_tokens) {
-                    *score = f64::INFINITY;
-                }
-            }
+        for &at in &field.full {
+            scores[at] = f64::INFINITY;
         }
         Self { least: least(&scores), scores }
     }

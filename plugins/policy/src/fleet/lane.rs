@@ -22,20 +22,19 @@ pub(crate) struct Lane {
     /// What the head of the worker's line is computed at, tokens per second; 0 if no speed is known
     /// in the fleet.
     speed: u32,
-    can_prefill: bool,
 }
 
 impl Lane {
     pub(super) fn new(worker: &Worker, vref: Option<NonZeroU64>, snap: SpeedSnap) -> Self {
         let report = worker.report.as_ref();
         Self {
-            live: Arc::clone(&worker.live),
+            // Nobody is ever sent to a worker that cannot prefill: a closed one stands for it.
+            live: if worker.can_prefill() { Arc::clone(&worker.live) } else { Arc::default() },
             work: report.map_or_else(|| ReportedWork::of(&Report::default()), ReportedWork::of),
             fresh_until: report.map_or(Millis::default(), |report| report.fresh_until),
             room: report.map_or(u64::MAX, room),
             speed: effective_speed(worker.speed, vref, snap)
                 .map_or(0, |speed| clipped(speed.get())),
-            can_prefill: worker.can_prefill(),
         }
     }
 
@@ -52,7 +51,7 @@ impl Lane {
     /// Able to prefill and routable now.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.can_prefill && self.live.is_routable()
+        self.live.is_routable()
     }
 
     /// `L`, tokens.
@@ -120,6 +119,11 @@ fn effective_speed(
         SpeedSource::Configured | SpeedSource::Reported => Some(own),
         SpeedSource::Measured if snap.is_near(own.get(), reference.get()) => Some(reference),
         SpeedSource::Measured => Some(own),
+        // It may be as fast as the others all the same.
+        SpeedSource::Proven if own <= reference || snap.is_near(own.get(), reference.get()) => {
+            Some(reference)
+        }
+        SpeedSource::Proven => Some(own),
     }
 }
 
@@ -178,11 +182,14 @@ impl KvShare {
         self.0.into()
     }
 
-    /// What the workers' native reports say; nothing without any.
+    /// What the workers' native reports say; nothing without any. Reports older than the newest one's
+    /// sending allows are left out.
     pub(super) fn of(workers: &[Worker]) -> Self {
         let workers = workers.iter().filter(|worker| worker.can_prefill());
-        let reports = workers.filter_map(|worker| worker.report.as_ref());
-        let known = reports.filter_map(|report| {
+        let reports = || workers.clone().filter_map(|worker| worker.report.as_ref());
+        let newest = reports().map(|report| report.captured_at).max().unwrap_or_default();
+        let fresh = reports().filter(|report| newest < report.fresh_until);
+        let known = fresh.filter_map(|report| {
             let capacity = report.max_total_tokens?;
             Some((report.total_tokens?.min(capacity), capacity))
         });

@@ -59,6 +59,16 @@ fn a_speed_of_zero_is_no_division_by_zero() {
 }
 
 #[test]
+fn a_proof_of_speed_shows_no_worker_to_be_slow() {
+    let proven = |own| Some((own, SpeedSource::Proven));
+    let fleet = speeds(&[proven(50), proven(8_000), proven(8_000), proven(20_000)]);
+    assert_eq!(
+        [fleet.speed(0), fleet.speed(1), fleet.speed(3)],
+        [Some(8_000), Some(8_000), Some(20_000)]
+    );
+}
+
+#[test]
 fn a_line_uses_the_workers_speed_and_fresh_report() {
     let report = |fresh_until| Report { fresh_until, ..queue(3, 4) };
     let of = |fresh_until| {

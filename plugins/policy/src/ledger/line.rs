@@ -71,7 +71,7 @@ impl Line {
         if self.reported <= entry.sequence {
             self.since.add(&entry);
         }
-        self.unstreamed += entry.unstreamed();
+        self.unstreamed += u64::from(entry.is_unstreamed());
         self.entries.push_back(entry);
     }
 
@@ -80,7 +80,7 @@ impl Line {
         if self.reported <= entry.sequence {
             self.since.subtract(entry);
         }
-        self.unstreamed -= entry.unstreamed();
+        self.unstreamed -= u64::from(entry.is_unstreamed());
     }
 
     pub(super) fn position(&self, sequence: u64) -> Option<usize> {
@@ -97,7 +97,7 @@ impl Line {
 
     /// Clears unstreamed heads that `speed` has prefilled by now.
     pub(super) fn expect(&mut self, speed: u64, now: Millis) {
-        while let Some(&head) = self.entries.front().filter(|head| 0 < head.unstreamed()) {
+        while let Some(&head) = self.entries.front().filter(|head| head.is_unstreamed()) {
             let (tokens, since) = self.head();
             let Some(ms) = (u128::from(tokens) * 1000).checked_div(speed.into()) else { return };
             let done = Millis(since.0.saturating_add(u64::try_from(ms).unwrap_or(u64::MAX)));
@@ -150,23 +150,22 @@ impl Line {
 }
 
 impl Line {
-    /// The worker's speed by a whole answer: at least what would have prefilled it in all its time.
-    /// Own first bytes say it better.
+    /// The least speed of the worker by a whole answer: what would have prefilled it in all its time.
     pub(super) fn prove(&mut self, entry: &Entry, now: Millis) -> Option<u64> {
-        if entry.unstreamed() == 0 || entry.uncached_tokens < SPEED_MIN_TOKENS {
+        if !entry.is_unstreamed() || entry.uncached_tokens < SPEED_MIN_TOKENS {
             return None;
         }
         let elapsed = now.0.saturating_sub(entry.dispatched.0).max(1);
         self.proof.add(entry.uncached_tokens as f64 * 1000.0 / elapsed as f64);
-        self.proof.tokens_per_second().filter(|_| self.speed.tokens_per_second().is_none())
+        self.proof.tokens_per_second()
     }
 }
 
 impl Entry {
-    fn unstreamed(&self) -> u64 {
+    pub(super) fn is_unstreamed(&self) -> bool {
         match self.streaming {
-            Streaming::Streamed => 0,
-            Streaming::Unstreamed => 1,
+            Streaming::Streamed => false,
+            Streaming::Unstreamed => true,
         }
     }
 }

@@ -12,6 +12,7 @@ enum Step {
     Mark,
     Publish(prop::sample::Index),
     Wait(u64),
+    Expect,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -24,6 +25,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Mark),
         1 => any::<prop::sample::Index>().prop_map(Step::Publish),
         1 => (0..500_u64).prop_map(Step::Wait),
+        1 => Just(Step::Expect),
     ]
 }
 
@@ -49,6 +51,18 @@ impl Model {
     fn clear_through(&mut self, number: usize) {
         self.line.retain(|sent| number < sent.number);
         self.last_first_byte = self.now;
+    }
+
+    /// At 2,000 tokens per second.
+    fn expect(&mut self) {
+        while let Some(head) = self.line.first().filter(|head| !head.streamed) {
+            let done = u128::from(head.at.max(self.last_first_byte)) + u128::from(head.tokens) / 2;
+            let Some(done) = u64::try_from(done).ok().filter(|&done| done <= self.now) else {
+                return;
+            };
+            self.line.remove(0);
+            self.last_first_byte = done;
+        }
     }
 
     fn sum<'a>(sent: impl Iterator<Item = &'a Sent>) -> Outstanding {
@@ -97,7 +111,10 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
             }
             Step::FirstByte(index) if !open.is_empty() => {
                 let (number, ticket) = &open[index.index(open.len())];
-                model.clear_through(*number);
+                let is_in_line = model.line.iter().any(|sent| sent.number == *number);
+                if is_in_line || !ticket.entry.is_unstreamed() {
+                    model.clear_through(*number);
+                }
                 ledger.first_byte(ticket, now);
             }
             Step::Finish(index) => {
@@ -125,6 +142,10 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 ledger.report_published(&mark);
             }
             Step::Wait(ms) => model.now += ms,
+            Step::Expect => {
+                model.expect();
+                ledger.expect(2_000, now);
+            }
             Step::FirstByte(_) => {}
         }
         compare(&ledger, &model, open.len() as u64)?;
