@@ -59,8 +59,16 @@ impl Drop for Browser {
     }
 }
 
+/// The driver takes a free port of IPv4, then the same of IPv6, which another may have taken meanwhile.
+const STARTS: usize = 10;
+
 impl Driver {
     fn start() -> Self {
+        (0..STARTS).find_map(|_| Self::try_start()).expect("chromedriver finds a port")
+    }
+
+    /// `None`: it ended without one.
+    fn try_start() -> Option<Self> {
         let mut process = Command::new("chromedriver")
             .arg("--port=0")
             .stdout(Stdio::piped())
@@ -72,8 +80,11 @@ impl Driver {
             let (_, rest) = line.split_once("started successfully on port ")?;
             rest.trim_end_matches('.').parse::<u16>().ok()
         });
-        let port = port.expect("chromedriver says its port");
-        Self { process, address: (Ipv4Addr::LOCALHOST, port).into() }
+        let Some(port) = port else {
+            let _ = process.wait();
+            return None;
+        };
+        Some(Self { process, address: (Ipv4Addr::LOCALHOST, port).into() })
     }
 
     async fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
