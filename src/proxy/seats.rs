@@ -3,7 +3,8 @@
 //! Every connection of a traffic listener has a seat, from before a TLS handshake until its socket is
 //! closed. At `max_connections` a newcomer takes the seat of a connection that served a request and
 //! has none now; it is closed as if it had been idle for too long. If there is none, the newcomer is
-//! closed at once. So neither idle connections nor those that never send a request keep others out.
+//! closed at once. So idle connections keep nobody out; those that never send a request do, until
+//! `client_header` ends them, or over TLS the 60 s that Pingora gives a handshake.
 //!
 //! A request that comes while its connection is to give way is served: for that moment there is one
 //! connection too many. Deliberately absent: an answer to who is closed, which would need a
