@@ -11,9 +11,8 @@
 //! Kept, each better in the simulator over at least five seeds (`tidegate simulate`, conversation
 //! trace, 8 engines) without a scene that is worse by more than noise:
 //! - Unstreamed answers: [`crate::ledger::Ledger::expect`] predicts their first byte, and whole
-//!   answers prove a speed where nothing else does. All unstreamed, geometric mean of TTFT: `moderate`
-//!   -24 % (no prefill counters: -21 %), `hot` -24 % (-21 %), `burst` within 2 %; half of them, `burst`
-//!   -15 %.
+//!   answers prove a least speed where nothing else does. All unstreamed, geometric mean of TTFT:
+//!   `moderate` -26 % (no prefill counters: -29 %), `hot` -25 % (-29 %), `burst` -26 % (-15 %).
 //! - Engines short of KV cache: `price_fleet` grows as it fills (see `fleet_price`). `burst` -13 %.
 //! - Engines short of slots: a full worker is left out only while nothing waits there, by its report
 //!   or by the ledger. `burst` with native load -19 %.
