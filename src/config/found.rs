@@ -2,13 +2,12 @@
 
 use super::{
     Config, Discovery, DnsName, Model, Policy, Scheme, Shard, UpstreamAuth, Worker, WorkerHost,
-    WorkerSource, WorkerTls, WorkerUrl,
+    WorkerSource, WorkerUrl,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use tidegate_policy::fleet::{Role, WorkerId};
+use tidegate_policy::fleet::WorkerId;
 
 /// What each name stood for when it was last resolved.
 #[derive(Clone, Debug, Default)]
@@ -72,19 +71,7 @@ impl Model {
 fn worker(address: SocketAddr, auth: Option<&UpstreamAuth>) -> Worker {
     // Without the brackets of IPv6, which no id may have; the port is the same for all of a model.
     let id = format!("{}:{}", address.ip(), address.port());
-    Worker {
-        id: WorkerId::from(id.as_str()),
-        url: WorkerUrl { scheme: Scheme::Http, host: WorkerHost::Ip(address) },
-        role: Role::Plain,
-        weight: NonZeroU32::MIN,
-        dp_size: None,
-        kv_capacity_tokens: None,
-        prefill_tps: None,
-        max_inflight: None,
-        draining: false,
-        shard: None,
-        tls: WorkerTls::default(),
-        upstream_auth: auth.cloned(),
-        source: WorkerSource::Found,
-    }
+    let url = WorkerUrl { scheme: Scheme::Http, host: WorkerHost::Ip(address) };
+    let worker = Worker::new(WorkerId::from(id.as_str()), url, WorkerSource::Found);
+    Worker { upstream_auth: auth.cloned(), ..worker }
 }

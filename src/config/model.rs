@@ -154,6 +154,27 @@ pub struct Worker {
     pub source: WorkerSource,
 }
 
+impl Worker {
+    /// A plain worker of which nothing but its address is said.
+    pub fn new(id: WorkerId, url: WorkerUrl, source: WorkerSource) -> Self {
+        Self {
+            id,
+            url,
+            role: Role::Plain,
+            weight: NonZeroU32::MIN,
+            dp_size: None,
+            kv_capacity_tokens: None,
+            prefill_tps: None,
+            max_inflight: None,
+            draining: false,
+            shard: None,
+            tls: WorkerTls::default(),
+            upstream_auth: None,
+            source,
+        }
+    }
+}
+
 /// Who says that a worker is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerSource {

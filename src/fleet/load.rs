@@ -1,6 +1,5 @@
 //! How busy a model's fleet is as a whole: what the dashboard draws over time and warns of.
 
-use super::clock;
 use super::model::ModelFleet;
 use std::num::NonZeroU64;
 use tidegate_policy::fleet::{Millis, Worker};
@@ -31,7 +30,7 @@ pub struct FleetLoad {
 impl ModelFleet {
     /// How busy it is now.
     pub fn load(&self) -> FleetLoad {
-        let (now, fleet) = (clock::now(), self.snapshot());
+        let (now, fleet) = (self.clock.now(), self.snapshot());
         let ladder = self.config.policy.cache_aware().filter(|rules| match rules.selection {
             Selection::Ladder => true,
             Selection::Cost(_) => false,

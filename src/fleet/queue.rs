@@ -22,8 +22,8 @@ pub type Client = Option<IpAddr>;
 /// How much one more interval moves the mean of those before.
 const NEWEST: f64 = 0.2;
 /// A wait that is told to a client is no shorter and no longer.
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(60);
+pub(super) const SHORTEST: Duration = Duration::from_secs(1);
+pub(super) const LONGEST: Duration = Duration::from_secs(60);
 
 /// See the module.
 #[derive(Debug, Default)]

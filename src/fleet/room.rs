@@ -1,11 +1,8 @@
 //! May anybody take a request of the model, and if not, is it worth waiting?
 
 use super::model::ModelFleet;
+use super::queue::{LONGEST, SHORTEST};
 use std::time::Duration;
-
-/// A wait that is told to a client is no shorter and no longer.
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(60);
 
 impl ModelFleet {
     /// Has every routable worker a fresh queue at or above `shed_queue_limit`?

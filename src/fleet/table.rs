@@ -110,8 +110,7 @@ impl ModelFleet {
             self.tell_capacity(worker, &row, &mut passed_on);
             rows.push(row);
         }
-        let snap = self.config.policy.cache_aware().map(Rules::speed_snap).unwrap_or_default();
-        self.table.current.store(Arc::new(Fleet::with_speed_snap(version, rows, snap)));
+        self.swap_in(version, rows);
         // What it says may have kept somebody waiting.
         self.queue.changed();
         // After the swap: for a moment something sent is counted twice, rather than not at all.
@@ -126,7 +125,12 @@ impl ModelFleet {
         let version = self.table.load().version() + 1;
         let row = |worker: &Arc<Worker>| self.row(worker, &worker.lasting.reading.lock());
         let rows = self.workers().iter().map(row).collect();
-        self.table.current.store(Arc::new(Fleet::new(version, rows)));
+        self.swap_in(version, rows);
+    }
+
+    fn swap_in(&self, version: u64, rows: Vec<policy::Worker>) {
+        let snap = self.config.policy.cache_aware().map(Rules::speed_snap).unwrap_or_default();
+        self.table.current.store(Arc::new(Fleet::with_speed_snap(version, rows, snap)));
     }
 
     fn row(&self, worker: &Worker, reading: &Reading) -> policy::Worker {

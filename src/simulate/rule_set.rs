@@ -6,7 +6,7 @@
 
 use crate::config::{
     self, Config, ConfigErrors, Overrides, POLICY_SETTINGS, Policy, PolicySetting, QuickStart,
-    Scheme, Source, WorkerHost, WorkerSource, WorkerTls, WorkerUrl,
+    Scheme, Source, WorkerHost, WorkerSource, WorkerUrl,
 };
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tidegate_policy::fleet::{Role, WorkerId};
+use tidegate_policy::fleet::WorkerId;
 
 /// One thing to compare.
 #[derive(Clone, Debug)]
@@ -265,21 +265,7 @@ fn engine(template: &[config::Worker], at: usize, engines: usize) -> config::Wor
     let source = WorkerSource::Listed;
     match own.or(template.first()) {
         Some(own) => config::Worker { id, url, source, ..own.clone() },
-        None => config::Worker {
-            id,
-            url,
-            source,
-            role: Role::Plain,
-            weight: NonZeroU32::MIN,
-            dp_size: None,
-            kv_capacity_tokens: None,
-            prefill_tps: None,
-            max_inflight: None,
-            draining: false,
-            shard: None,
-            tls: WorkerTls::default(),
-            upstream_auth: None,
-        },
+        None => config::Worker::new(id, url, source),
     }
 }
 

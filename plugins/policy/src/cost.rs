@@ -16,8 +16,8 @@
 //! - Engines short of KV cache: `price_fleet` grows as it fills (see `fleet_price`). `burst` -13 %.
 //! - Engines short of slots: a full worker is left out only while nothing waits there, by its report
 //!   or by the ledger. `burst` with native load -19 %.
-//! - Two or three engines, one of two eight times slower, 16 slots each: at or below the ladder and
-//!   every simple policy in the geometric mean, nothing was changed for them.
+//! - Two or three engines, one of two eight times slower, 16 slots each: at most 1 % above the ladder
+//!   and every simple policy in the geometric mean, so nothing was changed for them.
 //!
 //! Tried and left: both prices by free KV cache (`burst` -8 %, `saturated` +2 %); a tenfold price
 //! (`saturated` p99 +20 % and more); a higher `price_fleet` for all (4 and 6 cost 4 and 6 % in `hot`);

@@ -8,7 +8,6 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_policy::fleet::Role;
 use tidegate_policy::rules::Rules;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,21 +15,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 pub(super) fn worker(id: &str, host: WorkerHost) -> Worker {
-    Worker {
-        id: id.into(),
-        url: WorkerUrl { scheme: Scheme::Http, host },
-        role: Role::Plain,
-        weight: NonZeroU32::MIN,
-        dp_size: None,
-        kv_capacity_tokens: None,
-        prefill_tps: None,
-        max_inflight: None,
-        draining: false,
-        shard: None,
-        tls: WorkerTls::default(),
-        upstream_auth: None,
-        source: WorkerSource::Listed,
-    }
+    let url = WorkerUrl { scheme: Scheme::Http, host };
+    Worker::new(id.into(), url, WorkerSource::Listed)
 }
 
 /// A worker at an address where nobody needs to be.

@@ -139,6 +139,16 @@ pub(super) fn upper_median_speed(workers: &[Worker]) -> Option<NonZeroU64> {
     NonZeroU64::new(speeds.get(speeds.len() / 2)?.max(&1).to_owned())
 }
 
+/// Reports of those who can prefill, without the ones older than the newest one's sending allows.
+fn current(workers: &[Worker]) -> impl Iterator<Item = &Report> {
+    let reports = || {
+        let workers = workers.iter().filter(|worker| worker.can_prefill());
+        workers.filter_map(|worker| worker.report.as_ref())
+    };
+    let newest = reports().map(|report| report.captured_at).max().unwrap_or_default();
+    reports().filter(move |report| newest < report.fresh_until)
+}
+
 /// Part of the requests at a fleet's workers that other edges sent, in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForeignShare(u32);
@@ -153,16 +163,10 @@ impl ForeignShare {
         self.0.into()
     }
 
-    /// What the workers' reports show beyond `own_in_flight`. Reports older than the newest one's
-    /// sending allows are left out.
+    /// What the workers' reports show beyond `own_in_flight`.
     pub(super) fn of(workers: &[Worker]) -> Self {
-        let reports = || {
-            let workers = workers.iter().filter(|worker| worker.can_prefill());
-            workers.filter_map(|worker| worker.report.as_ref())
-        };
-        let newest = reports().map(|report| report.captured_at).max().unwrap_or_default();
         let (mut all, mut foreign) = (0u128, 0u128);
-        for report in reports().filter(|report| newest < report.fresh_until) {
+        for report in current(workers) {
             let (Some(running), Some(waiting)) = (report.running, report.waiting) else { continue };
             let requests = running.saturating_add(waiting);
             all += u128::from(requests);
@@ -182,14 +186,9 @@ impl KvShare {
         self.0.into()
     }
 
-    /// What the workers' native reports say; nothing without any. Reports older than the newest one's
-    /// sending allows are left out.
+    /// What the workers' native reports say; nothing without any.
     pub(super) fn of(workers: &[Worker]) -> Self {
-        let workers = workers.iter().filter(|worker| worker.can_prefill());
-        let reports = || workers.clone().filter_map(|worker| worker.report.as_ref());
-        let newest = reports().map(|report| report.captured_at).max().unwrap_or_default();
-        let fresh = reports().filter(|report| newest < report.fresh_until);
-        let known = fresh.filter_map(|report| {
+        let known = current(workers).filter_map(|report| {
             let capacity = report.max_total_tokens?;
             Some((report.total_tokens?.min(capacity), capacity))
         });
