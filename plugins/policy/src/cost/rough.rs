@@ -9,6 +9,10 @@ use crate::ledger::MOST_TOKENS;
 use crate::request::Prompt;
 use crate::rules::TiePercent;
 use crate::scene::Scene;
+use smallvec::SmallVec;
+
+/// Workers whose least score is kept, so that the second look passes most of a large fleet over.
+const GROUP: usize = 32;
 
 /// Relative error of two rough scores; some ten roundings are far below it.
 const ROUGHNESS: f64 = 1e-9;
@@ -17,7 +21,8 @@ const ROUGHNESS: f64 = 1e-9;
 #[derive(Debug)]
 pub(super) struct Rough {
     scores: Numbers,
-    least: f64,
+    /// Of each [`GROUP`].
+    group_least: SmallVec<[f64; 32]>,
 }
 
 impl Rough {
@@ -43,7 +48,7 @@ impl Rough {
         for &at in &field.full {
             scores[at] = f64::INFINITY;
         }
-        Self { least: least(&scores), scores }
+        Self { group_least: scores.chunks(GROUP).map(least).collect(), scores }
     }
 
     /// Positions of all whose exact scores can be the least or tie with it, ascending.
@@ -52,12 +57,16 @@ impl Rough {
     /// Rounding takes less than 1 off the price, which the speeds multiply, and less than 1 off each
     /// of two products.
     pub(super) fn near(&self, fleet: &Fleet, percent: TiePercent) -> impl Iterator<Item = usize> {
-        let limit = self.least * (1.0 + f64::from(percent.get()) / 100.0);
+        let limit = least(&self.group_least) * (1.0 + f64::from(percent.get()) / 100.0);
         let slack =
             f64::from(clipped_speed(fleet.vref())) / f64::from(clipped_speed(fleet.slowest()));
         let reach = (limit + slack + 2.0) * (1.0 + ROUGHNESS);
-        let scores = self.scores.iter().enumerate();
-        scores.filter(move |&(_, &score)| score <= reach).map(|(at, _)| at)
+        let groups = self.group_least.iter().zip(self.scores.chunks(GROUP)).enumerate();
+        let reached = groups.filter(move |&(_, (&least, _))| least <= reach);
+        reached.flat_map(move |(group, (_, scores))| {
+            let scores = scores.iter().enumerate().filter(move |&(_, &score)| score <= reach);
+            scores.map(move |(at, _)| group * GROUP + at)
+        })
     }
 }
 
