@@ -9,7 +9,7 @@ use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::sync::Arc;
 use support::client::{Answer, Connection, chat, post, request};
-use support::edge::{Edge, model};
+use support::edge::Edge;
 use support::engine::{Engine, Reply, Step, engines, sha256};
 use support::until;
 use tokio::io::AsyncWriteExt;
@@ -329,9 +329,10 @@ async fn who_waits_for_a_name_that_is_another_models_now_goes_there() {
 async fn who_comes_while_a_breakers_probe_is_out_waits_for_its_outcome() {
     let engine = Engine::start().await;
     engine.answer(|_| Reply::json(500, "{}"));
+    let queue = one_each("queue: {max_requests: 9, max_wait: 60s}", &[engine.url()]);
     let edge = Edge::start(&format!(
         "  health: {{enabled: false}}\n  breaker: {{threshold: 1, cool_down: 20ms}}\n{}",
-        model(&["queue: {max_requests: 9, max_wait: 60s}"], &[engine.url()])
+        queue.replace("max_inflight: 1", "max_inflight: 9")
     ))
     .await;
     assert_eq!(sends(&edge, 1, "failing").await.answer().await.status, 500);
@@ -347,7 +348,7 @@ async fn who_comes_while_a_breakers_probe_is_out_waits_for_its_outcome() {
     assert_eq!(engine.received().len(), 2);
     finish.notify_one();
     assert_eq!(probe.answer().await.status, 200);
-    // Closed: there is no limit any more.
+    // Closed: they need not wait for each other.
     has(&engine, 4).await;
     finish.notify_waiters();
     for client in &mut waiting {
