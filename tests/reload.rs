@@ -18,6 +18,7 @@ use tidegate::simulate::client::{Chat, ChatClient, Message};
 use tidegate::simulate::server::{FleetConfig, SimulatedFleet};
 use tidegate::state::State;
 use tidegate_policy::prefix::PrefixKey;
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -324,6 +325,8 @@ async fn a_request_nobody_of_its_own_configuration_can_take_goes_over_to_the_one
     edge.all_healthy().await;
     // As it goes where a worker is first taken out of the file and then stopped.
     drop(engines.remove(0));
+    let address = urls[0].trim_start_matches("http://");
+    until("its end", || async { TcpStream::connect(address).await.is_err().then_some(()) }).await;
     slow.send(rest).await;
     assert_eq!(slow.answer().await.status, 200);
     assert_eq!(engines[0].received().len(), 1);
