@@ -311,13 +311,17 @@ async fn who_waits_for_a_model_that_is_gone_is_told_so_at_once() {
 async fn who_waits_for_a_name_that_is_another_models_now_goes_there() {
     let (engines, urls) = engines(2).await;
     let finish = on_demand(&engines[0]);
-    let queue = "queue: {max_requests: 9, max_wait: 60s}";
-    let edge = Edge::start(&one_each(queue, &urls[..1])).await;
+    // Unprobed, the other model's worker can take requests at once.
+    let body = |urls| {
+        let queue = "queue: {max_requests: 9, max_wait: 60s}";
+        format!("  health: {{enabled: false}}\n{}", one_each(queue, urls))
+    };
+    let edge = Edge::start(&body(&urls[..1])).await;
     let mut first = sends(&edge, 1, "first").await;
     has(&engines[0], 1).await;
     let mut second = sends(&edge, 1, "second").await;
     wait(&edge, 1.0).await;
-    let other = one_each(queue, &urls[1..]).replace("name: m", "name: n\n      aliases: [m]");
+    let other = body(&urls[1..]).replace("name: m", "name: n\n      aliases: [m]");
     assert_eq!(edge.reload(&other).await.status, 200);
     assert_eq!(second.answer().await.status, 200);
     assert_eq!((engines[0].received().len(), engines[1].received().len()), (1, 1));
