@@ -8,7 +8,7 @@ mod upgrade;
 use crate::config::{Address, Config, Listener, Source};
 use crate::handover::{self, Trust};
 use crate::proxy::{Edge, FrontDoor, Seats, TlsDoor};
-use crate::state::State;
+use crate::state::{State, unix_seconds};
 use crate::{fleet, history, reload};
 use admin_app::AdminApp;
 use async_trait::async_trait;
@@ -154,7 +154,8 @@ fn warm_up(state: &State) {
     match handover::load(path) {
         Ok(None) => log::info!("no warm state in {} yet", path.display()),
         Ok(Some(snapshot)) => {
-            let warm = handover::restore(&snapshot, &running.fleets, Trust::Learned);
+            let trust = Trust::Learned { now: unix_seconds() as u64 };
+            let warm = handover::restore(&snapshot, &running.fleets, trust);
             log::info!(
                 "warm state of {} s ago: {} workers with {} prefix blocks, {} routes",
                 warm.age_seconds,

@@ -3,13 +3,18 @@
 //!
 //! Bounded: so many samples, and in each only the models that had something to do. Samples hold what
 //! happened since the one before, so restarts and upgrades need no care; a process begins with none.
+//!
+//! Samples are counted, and whoever has seen some is told the later ones by that count. The time of day
+//! is only shown: a clock that is set must neither hide samples nor tell them twice.
 
 use crate::fleet::FleetLoad;
 use crate::metrics::{Counts, Metrics, Outcome, Totals};
-use crate::state::State;
+use crate::state::{State, unix_seconds};
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_policy::decision::Reason;
@@ -40,19 +45,51 @@ async fn record(state: &State) {
         let running = state.running();
         let models = running.fleets.models().iter();
         let loads = models.map(|model| (model.config.name.clone(), model.load())).collect();
-        let time = crate::state::unix_seconds();
-        state.history.push(time, now - last, &state.metrics, loads);
+        state.history.push(unix_seconds(), now - last, &state.metrics, loads);
         last = now;
     }
 }
 
 /// The ring.
-#[derive(Debug, Default)]
-pub struct History(Mutex<Inner>);
+#[derive(Debug)]
+pub struct History {
+    /// Tells the counts of this process from those of the ones before and after it.
+    run: u32,
+    inner: Mutex<Inner>,
+}
+
+/// Up to where somebody has seen the samples of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    run: u32,
+    seen: u64,
+}
+
+/// It is none.
+#[derive(Debug)]
+pub struct NoCursor;
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.run, self.seen)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = NoCursor;
+
+    fn from_str(text: &str) -> Result<Self, NoCursor> {
+        let (run, seen) = text.split_once('-').ok_or(NoCursor)?;
+        let run = run.parse().map_err(|_| NoCursor)?;
+        Ok(Self { run, seen: seen.parse().map_err(|_| NoCursor)? })
+    }
+}
 
 #[derive(Debug, Default)]
 struct Inner {
     samples: VecDeque<Sample>,
+    /// Samples taken so far, those in the ring among them.
+    taken: u64,
     before: BTreeMap<String, Totals>,
     /// The latest counts of times to first content, by model.
     windows: BTreeMap<String, VecDeque<Counts>>,
@@ -120,27 +157,34 @@ fn counted<S: Serializer>(
     map.end()
 }
 
+impl Default for History {
+    fn default() -> Self {
+        Self { run: fastrand::u32(..), inner: Mutex::default() }
+    }
+}
+
 impl History {
-    /// Samples younger than `since` (milliseconds since 1970), of one model or of all together, the
-    /// oldest first.
-    pub fn since(&self, since: u64, model: Option<&str>) -> Vec<Shown> {
-        let inner = self.0.lock();
+    /// Samples that are later than what was seen, of one model or of all together, the oldest first,
+    /// and what is seen with them. All there are, if that was of another process.
+    pub fn since(&self, seen: Option<Cursor>, model: Option<&str>) -> (Vec<Shown>, Cursor) {
+        let inner = self.inner.lock();
+        let seen = seen.filter(|seen| seen.run == self.run).map_or(0, |cursor| cursor.seen);
+        let later = usize::try_from(inner.taken.saturating_sub(seen)).unwrap_or(usize::MAX);
         let nothing = Activity::default();
-        let young = inner.samples.iter().skip_while(|sample| sample.time <= since);
-        young
-            .map(|sample| {
-                let activity = match model {
-                    Some(model) => sample.models.get(model).unwrap_or(&nothing),
-                    None => &sample.all,
-                };
-                sample.shown(activity)
-            })
-            .collect()
+        let samples = inner.samples.iter().skip(inner.samples.len().saturating_sub(later));
+        let samples = samples.map(|sample| {
+            let activity = match model {
+                Some(model) => sample.models.get(model).unwrap_or(&nothing),
+                None => &sample.all,
+            };
+            sample.shown(activity)
+        });
+        (samples.collect(), Cursor { run: self.run, seen: inner.taken })
     }
 
     /// What was counted before is in no sample.
     fn begin(&self, metrics: &Metrics) {
-        self.0.lock().before = metrics.totals();
+        self.inner.lock().before = metrics.totals();
     }
 
     fn push(
@@ -151,7 +195,7 @@ impl History {
         loads: BTreeMap<String, FleetLoad>,
     ) {
         let totals = metrics.totals();
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         for (model, spread) in metrics.requests.spreads() {
             let window = inner.windows.entry(model).or_default();
             window.push_back(spread.take());
@@ -178,6 +222,7 @@ impl History {
         if inner.samples.len() == CAPACITY {
             inner.samples.pop_front();
         }
+        inner.taken += 1;
         let (time, seconds) = ((time * 1000.0) as u64, elapsed.as_secs_f64());
         inner.samples.push_back(Sample { time, seconds, all, models });
     }
@@ -261,7 +306,7 @@ fn quantiles<'a>(counts: impl IntoIterator<Item = &'a Counts>) -> Option<(f64, f
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use crate::prompt::Dialect;
     use serde_json::{Value, json};
@@ -272,8 +317,8 @@ mod tests {
         history.push(time, SECOND, metrics, BTreeMap::new());
     }
 
-    fn shown(history: &History, since: u64, model: Option<&str>) -> Vec<Value> {
-        history.since(since, model).iter().map(|shown| json!(shown)).collect()
+    fn shown(history: &History, model: Option<&str>) -> Vec<Value> {
+        history.since(None, model).0.iter().map(|shown| json!(shown)).collect()
     }
 
     #[test]
@@ -287,25 +332,65 @@ mod tests {
         model.ended(Dialect::Chat, 200, Outcome::Ok);
         metrics.requests.model("n").ended(Dialect::Chat, 503, Outcome::WorkerBusy);
         push(&history, 2.0, &metrics);
-        let all = shown(&history, 0, None);
+        let all = shown(&history, None);
         assert_eq!(all[0]["outcomes"], json!({}));
         assert_eq!(all[1]["outcomes"], json!({"ok": 2, "worker_busy": 1}));
-        assert_eq!(shown(&history, 0, Some("m"))[1]["outcomes"], json!({"ok": 2}));
-        assert_eq!(shown(&history, 0, Some("unknown"))[1]["outcomes"], json!({}));
+        assert_eq!(shown(&history, Some("m"))[1]["outcomes"], json!({"ok": 2}));
+        assert_eq!(shown(&history, Some("unknown"))[1]["outcomes"], json!({}));
     }
 
     #[test]
-    fn only_what_is_younger_is_given_and_the_ring_is_bounded() {
+    fn only_what_is_later_is_given_and_the_ring_is_bounded() {
         let (metrics, history) = (Metrics::new().unwrap(), History::default());
-        for time in 0..CAPACITY + 5 {
+        push(&history, 0.0, &metrics);
+        let (_, early) = history.since(None, None);
+        for time in 1..CAPACITY + 5 {
             push(&history, time as f64, &metrics);
         }
-        let all = shown(&history, 0, None);
+        let (all, cursor) = history.since(None, None);
         assert_eq!(all.len(), CAPACITY);
-        assert_eq!(all[0]["time"], 5_000);
-        let last = all[CAPACITY - 1]["time"].as_u64().unwrap();
-        assert_eq!(shown(&history, last - 1_000, None).len(), 1);
-        assert!(shown(&history, last, None).is_empty());
+        assert_eq!(all[0].time, 5_000);
+        assert_eq!(history.since(Some(early), None).0.len(), CAPACITY, "more came than are kept");
+        assert_eq!(history.since(Some(cursor), None).0.len(), 0);
+        push(&history, 1e6, &metrics);
+        let (later, _) = history.since(Some(cursor.to_string().parse().unwrap()), None);
+        assert_eq!(later.iter().map(|of| of.time).collect::<Vec<_>>(), [1_000_000_000]);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_neither_hides_samples_nor_tells_them_twice() {
+        const DAY: f64 = 86_400.0;
+        let (metrics, history) = (Metrics::new().unwrap(), History::default());
+        let model = metrics.requests.model("m");
+        let mut cursor = None;
+        for time in [2.0 * DAY, DAY, 2.0 * DAY, 2.0 * DAY, 3.0 * DAY, 0.0] {
+            model.ended(Dialect::Chat, 200, Outcome::Ok);
+            push(&history, time, &metrics);
+            let (later, seen) = history.since(cursor, None);
+            cursor = Some(seen);
+            let [sample] = &later[..] else { panic!("{later:?}") };
+            assert_eq!((sample.time, sample.seconds), ((time * 1e3) as u64, 1.0));
+            assert_eq!(sample.outcomes.iter().sum::<u64>(), 1);
+        }
+    }
+
+    #[test]
+    fn what_was_seen_of_another_process_hides_nothing_of_this_one() {
+        let metrics = Metrics::new().unwrap();
+        let [before, after] = [1, 2].map(|run| History { run, ..History::default() });
+        (0..9).for_each(|time| push(&before, f64::from(time), &metrics));
+        push(&after, 1.0, &metrics);
+        let (_, cursor) = before.since(None, None);
+        let (all, own) = after.since(Some(cursor), None);
+        assert_eq!(all.len(), 1);
+        assert_eq!(after.since(Some(own), None).0.len(), 0);
+    }
+
+    #[test]
+    fn what_is_no_cursor_is_refused() {
+        for text in ["", "-", "1", "1-", "-1", "1-2-3", "1-x", "4294967296-1", "1764567890123"] {
+            assert!(text.parse::<Cursor>().is_err(), "{text}");
+        }
     }
 
     #[test]
@@ -321,7 +406,7 @@ mod tests {
         }
         let median = |row: &Value| row["ttft_p50_ms"].as_f64();
         let high = |row: &Value| row["ttft_p99_ms"].as_f64();
-        let (all, one) = (shown(&history, 0, None), shown(&history, 0, Some("n")));
+        let (all, one) = (shown(&history, None), shown(&history, Some("n")));
         assert!((180.0..220.0).contains(&median(&all[WINDOW - 1]).unwrap()), "{all:?}");
         assert!(15_000.0 < high(&one[0]).unwrap(), "{one:?}");
         assert_eq!((median(&all[WINDOW]), high(&one[WINDOW])), (None, None));
@@ -334,9 +419,9 @@ mod tests {
         let busy = FleetLoad { waiting: Some(3), in_flight: 2, ..FleetLoad::default() };
         let loads = [("rest".to_owned(), resting), ("busy".to_owned(), busy)];
         history.push(1.0, SECOND, &metrics, loads.into_iter().collect());
-        let names: Vec<String> = history.0.lock().samples[0].models.keys().cloned().collect();
+        let names: Vec<String> = history.inner.lock().samples[0].models.keys().cloned().collect();
         assert_eq!(names, ["busy"]);
-        assert_eq!(shown(&history, 0, None)[0]["waiting"], 3);
-        assert_eq!(shown(&history, 0, Some("busy"))[0]["in_flight"], 2);
+        assert_eq!(shown(&history, None)[0]["waiting"], 3);
+        assert_eq!(shown(&history, Some("busy"))[0]["in_flight"], 2);
     }
 }

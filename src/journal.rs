@@ -278,6 +278,43 @@ mod tests {
     use std::num::NonZeroU32;
     use tidegate_policy::prefix::Root;
 
+    /// A request that ended at this time of day.
+    fn ended(time: f64) -> Arc<Record> {
+        Arc::new(Record {
+            time,
+            request_id: String::new(),
+            client: String::new(),
+            model: String::new(),
+            path: "",
+            status: 200,
+            outcome: Outcome::Ok,
+            decision: None,
+            worker: None,
+            error: None,
+            prompt_tokens: PromptTokens::default(),
+            completion_tokens: None,
+            ttft_ms: None,
+            total_ms: 0,
+            queued_ms: None,
+            attempts: 1,
+            route: None,
+            prefix: None,
+            rungs: None,
+        })
+    }
+
+    #[test]
+    fn the_newest_is_the_one_that_ended_last_whatever_the_clock_said() {
+        let journal = Journal::default();
+        let times = [86_400.0, 0.0, 172_800.0, 86_400.0];
+        (0..CAPACITY - 1).for_each(|_| journal.push(ended(1e9)));
+        times.iter().for_each(|time| journal.push(ended(*time)));
+        let latest = journal.latest(5);
+        let latest: Vec<f64> = latest.iter().map(|record| record.time).collect();
+        assert_eq!(latest, [86_400.0, 172_800.0, 0.0, 86_400.0, 1e9]);
+        assert_eq!(journal.latest(CAPACITY + 1).len(), CAPACITY);
+    }
+
     fn keys(bytes: u64) -> PrefixKeys {
         let block = NonZeroU32::new(512).unwrap();
         PrefixKeys::of_digests(block, Root::new("m"), bytes, 0..bytes.div_ceil(512))

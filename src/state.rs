@@ -36,7 +36,8 @@ pub struct State {
     in_progress: AtomicU64,
 }
 
-/// A configuration and the fleets built from it. A request holds one from start to end.
+/// A configuration and the fleets built from it. A request holds one from start to end, unless it has
+/// to wait or nobody of that one can take it: then it goes over to the one in force.
 #[derive(Debug)]
 pub struct Running {
     /// The configuration, with the workers that names stand for.
@@ -138,6 +139,11 @@ impl State {
     /// The configuration in force, to hold on to.
     pub fn pin(&self) -> Arc<Running> {
         self.running.load_full()
+    }
+
+    /// Is this still the one in force?
+    pub fn is_in_force(&self, running: &Arc<Running>) -> bool {
+        Arc::ptr_eq(&self.running.load(), running)
     }
 
     /// The fleets in force, now and later; what [`crate::fleet::run`] serves.

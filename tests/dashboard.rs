@@ -108,6 +108,42 @@ async fn workers_decisions_and_pictures_are_shown_and_stay_up_to_date() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_back_stops_no_picture_and_folds_none() {
+    let scene = Scene::start("m").await;
+    let browser = scene.look().await;
+    let places = "return [...document.querySelector('#chart-load .line.c-soft')
+        ?.getAttribute('d').matchAll(/[ML]([0-9.-]+),/g) ?? []].map((mark) => Number(mark[1]))";
+    let samples = async |least: usize| {
+        until("samples", async || {
+            let places: Vec<f64> = serde_json::from_value(browser.run(places).await).unwrap();
+            (least <= places.len()).then_some(places)
+        })
+        .await
+    };
+    samples(1).await;
+    // From now on the edge's time of day is yesterday's.
+    let set_back = "const real = window.fetch;
+        window.fetch = async (...asked) => {
+            const answer = await real(...asked);
+            if (!String(asked[0]).includes('/v1/overview')) return answer;
+            const said = await answer.json();
+            said.samples.forEach((sample) => { sample.time -= 86400000; });
+            return new Response(JSON.stringify(said), { status: answer.status });
+        }";
+    browser.run(set_back).await;
+    scene.queue(3);
+    let words = "return document.querySelector('#chart-load svg').getAttribute('aria-label')";
+    until("the picture in words", async || {
+        let words = browser.run(words).await;
+        words.as_str().unwrap().contains("queue 6").then_some(())
+    })
+    .await;
+    let places = samples(3).await;
+    assert!(places.is_sorted_by(|one, next| one < next), "{places:?}");
+    assert_eq!(browser.complaints().await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_saturated_fleet_an_inert_gate_and_an_edge_that_is_gone_are_called_out() {
     let scene = Scene::start("m").await;
     scene.ask().await;

@@ -14,6 +14,7 @@ use support::edge::{Edge, command};
 use support::engine::Engine;
 use support::until;
 use tidegate::config::{Config, DnsName, Overrides};
+use tidegate::fleet::Whose;
 use tidegate::state::State;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -161,7 +162,7 @@ fn workers_found_by_name_keep_their_ids_and_what_is_known_of_them() {
     assert_eq!(ids(), ["w", "127.0.0.1:80", "fd00::1:80"], "the file's worker is there once");
     let worker = Arc::clone(&state.running().fleets.models()[0].workers()[1]);
     assert_eq!(worker.config.upstream_auth.as_ref().unwrap().value.expose(), "Bearer k");
-    let request = worker.try_dispatch().unwrap();
+    let request = worker.try_dispatch(Whose::Pinned).unwrap();
     state.found(&name, addresses(&["127.0.0.1:80", "127.0.0.2:80"]));
     assert_eq!(ids(), ["w", "127.0.0.1:80", "127.0.0.2:80"]);
     let kept = Arc::clone(&state.running().fleets.models()[0].workers()[1]);

@@ -10,8 +10,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::sync::Arc;
 use support::client::{Answer, Connection, chat, post, request};
 use support::edge::Edge;
-use support::engine::{Engine, Reply, Step, engines};
+use support::engine::{Engine, Reply, Step, engines, sha256};
 use support::until;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
@@ -244,17 +245,185 @@ async fn who_waits_is_served_by_what_a_reload_brings() {
     has(&engines[0], 1).await;
     let mut second = sends(&edge, 1, "second").await;
     wait(&edge, 1.0).await;
-    // It holds on to its own configuration, where only the first worker is; but the worker is the
-    // same and may take more now.
-    let more = one_each(queue, &urls).replacen("max_inflight: 1", "max_inflight: 2", 1);
+    let mut third = sends(&edge, 2, "third").await;
+    wait(&edge, 2.0).await;
+    let more = one_each(queue, &urls[..1]).replacen("max_inflight: 1", "max_inflight: 2", 1);
     assert_eq!(edge.reload(&more).await.status, 200);
     has(&engines[0], 2).await;
-    wait(&edge, 0.0).await;
+    wait(&edge, 1.0).await;
+    // Another worker, which has nothing to do.
+    assert_eq!(edge.reload(&one_each(queue, &urls)).await.status, 200);
+    let answer = third.answer().await;
+    assert_eq!((answer.status, answer.header("x-tidegate-worker")), (200, Some("w1")));
+    assert_eq!((engines[0].received().len(), engines[1].received().len()), (2, 1));
     finish.notify_one();
     finish.notify_one();
     for client in [&mut first, &mut second] {
         assert_eq!(client.answer().await.status, 200);
     }
+    assert_eq!(left(&edge, "taken").await, 2.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_is_not_let_out_to_a_worker_that_a_reload_removed() {
+    let (engines, urls) = engines(2).await;
+    let finish = on_demand(&engines[0]);
+    engines[1].set_healthy(false);
+    let queue = "queue: {max_requests: 9, max_wait: 60s}";
+    let health = "  health: {interval: 20ms, rise: 1}\n";
+    let edge = Edge::start(&format!("{health}{}", one_each(queue, &urls[..1]))).await;
+    let mut first = sends(&edge, 1, "first").await;
+    has(&engines[0], 1).await;
+    let mut second = sends(&edge, 1, "second").await;
+    wait(&edge, 1.0).await;
+    assert_eq!(edge.reload(&format!("{health}{}", one_each(queue, &urls[1..]))).await.status, 200);
+    finish.notify_one();
+    assert_eq!(first.answer().await.status, 200);
+    edge.booked(1).await;
+    wait(&edge, 1.0).await;
+    engines[1].set_healthy(true);
+    assert_eq!(second.answer().await.status, 200);
+    assert_eq!((engines[0].received().len(), engines[1].received().len()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_a_model_that_is_gone_is_told_so_at_once() {
+    let engine = Engine::start().await;
+    let finish = on_demand(&engine);
+    let urls = [engine.url()];
+    let body = one_each("queue: {max_requests: 9, max_wait: 60s}", &urls);
+    let edge = Edge::start(&body).await;
+    let mut first = sends(&edge, 1, "first").await;
+    has(&engine, 1).await;
+    let mut waiting = [sends(&edge, 1, "second").await, sends(&edge, 2, "third").await];
+    wait(&edge, 2.0).await;
+    assert_eq!(edge.reload(&body.replace("name: m", "name: n")).await.status, 200);
+    for client in &mut waiting {
+        let answer = client.answer().await;
+        assert_eq!((answer.status, answer.error_code().as_str()), (404, "model_not_found"));
+    }
+    finish.notify_one();
+    assert_eq!(first.answer().await.status, 200);
+    assert_eq!(engine.received().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_a_name_that_is_another_models_now_goes_there() {
+    let (engines, urls) = engines(2).await;
+    let finish = on_demand(&engines[0]);
+    // Unprobed, the other model's worker can take requests at once.
+    let body = |urls| {
+        let queue = "queue: {max_requests: 9, max_wait: 60s}";
+        format!("  health: {{enabled: false}}\n{}", one_each(queue, urls))
+    };
+    let edge = Edge::start(&body(&urls[..1])).await;
+    let mut first = sends(&edge, 1, "first").await;
+    has(&engines[0], 1).await;
+    let mut second = sends(&edge, 1, "second").await;
+    wait(&edge, 1.0).await;
+    let other = body(&urls[1..]).replace("name: m", "name: n\n      aliases: [m]");
+    assert_eq!(edge.reload(&other).await.status, 200);
+    assert_eq!(second.answer().await.status, 200);
+    assert_eq!((engines[0].received().len(), engines[1].received().len()), (1, 1));
+    finish.notify_one();
+    assert_eq!(first.answer().await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_while_a_breakers_probe_is_out_waits_for_its_outcome() {
+    let engine = Engine::start().await;
+    engine.answer(|_| Reply::json(500, "{}"));
+    let queue = one_each("queue: {max_requests: 9, max_wait: 60s}", &[engine.url()]);
+    let edge = Edge::start(&format!(
+        "  health: {{enabled: false}}\n  breaker: {{threshold: 1, cool_down: 20ms}}\n{}",
+        queue.replace("max_inflight: 1", "max_inflight: 9")
+    ))
+    .await;
+    assert_eq!(sends(&edge, 1, "failing").await.answer().await.status, 500);
+    until("the end of the cool-down", || async {
+        (edge.workers().await[0]["breaker"] == "half_open").then_some(())
+    })
+    .await;
+    let finish = on_demand(&engine);
+    let mut probe = sends(&edge, 1, "probe").await;
+    has(&engine, 2).await;
+    let mut waiting = [sends(&edge, 1, "second").await, sends(&edge, 2, "third").await];
+    wait(&edge, 2.0).await;
+    assert_eq!(engine.received().len(), 2);
+    finish.notify_one();
+    assert_eq!(probe.answer().await.status, 200);
+    // Closed: they need not wait for each other.
+    has(&engine, 4).await;
+    finish.notify_waiters();
+    for client in &mut waiting {
+        assert_eq!(client.answer().await.status, 200);
+    }
+}
+
+/// Begins a body in chunks whose JSON value ends above what can be sent twice; then it waits, and the
+/// rest is the worker's to get.
+async fn sends_in_chunks(edge: &Edge) -> (Connection, String) {
+    let prompt = chat("m", &"x".repeat(100_000));
+    let mut connection = Connection::open(edge.traffic).await;
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{prompt}\r\n",
+        prompt.len()
+    );
+    connection.send(head.as_bytes()).await;
+    (connection, prompt)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_with_its_body_unread_waits_no_more_and_one_that_stays_loses_none_of_it()
+ {
+    let engine = Engine::start().await;
+    let finish = on_demand(&engine);
+    let edge =
+        Edge::start(&one_each("queue: {max_requests: 9, max_wait: 60s}", &[engine.url()])).await;
+    let mut first = sends(&edge, 1, "first").await;
+    has(&engine, 1).await;
+    let (leaving, _) = sends_in_chunks(&edge).await;
+    wait(&edge, 1.0).await;
+    let (mut staying, mut body) = sends_in_chunks(&edge).await;
+    wait(&edge, 2.0).await;
+    staying.send(b"3\r\n   \r\n").await;
+    drop(leaving);
+    wait(&edge, 1.0).await;
+    assert_eq!(left(&edge, "left").await, 1.0);
+    finish.notify_one();
+    assert_eq!(first.answer().await.status, 200);
+    staying.send(b"1\r\n \r\n0\r\n\r\n").await;
+    has(&engine, 2).await;
+    finish.notify_one();
+    assert_eq!(staying.answer().await.status, 200);
+    body.push_str("    ");
+    assert_eq!(engine.received()[1].body_sha256, sha256(body.as_bytes()));
+    let page = edge.booked(3).await;
+    assert_eq!(page.sum("tidegate_requests_total", &["outcome=\"cancelled\""]), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_may_half_close_waits_on_with_its_body_unread_until_it_is_reset() {
+    let engine = Engine::start().await;
+    let finish = on_demand(&engine);
+    let queue = one_each("queue: {max_requests: 9, max_wait: 60s}", &[engine.url()]);
+    let edge = Edge::start(&format!("  http: {{half_close: tolerate}}\n{queue}")).await;
+    let mut first = sends(&edge, 1, "first").await;
+    has(&engine, 1).await;
+    let (mut staying, _) = sends_in_chunks(&edge).await;
+    staying.send(b"0\r\n\r\n").await;
+    staying.stream.shutdown().await.unwrap();
+    wait(&edge, 1.0).await;
+    let (leaving, _) = sends_in_chunks(&edge).await;
+    wait(&edge, 2.0).await;
+    leaving.stream.set_zero_linger().unwrap();
+    drop(leaving);
+    wait(&edge, 1.0).await;
+    finish.notify_one();
+    assert_eq!(first.answer().await.status, 200);
+    has(&engine, 2).await;
+    finish.notify_one();
+    assert_eq!(staying.answer().await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

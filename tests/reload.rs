@@ -18,6 +18,7 @@ use tidegate::simulate::client::{Chat, ChatClient, Message};
 use tidegate::simulate::server::{FleetConfig, SimulatedFleet};
 use tidegate::state::State;
 use tidegate_policy::prefix::PrefixKey;
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -305,6 +306,32 @@ async fn a_request_sees_one_configuration_from_start_to_end() {
     edge.all_healthy().await;
     assert_eq!(post(edge.traffic, CHAT, &chat("m", "hello")).await.status, 200);
     assert_eq!(engines[1].received()[0].header("authorization"), Some("Bearer new"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_nobody_of_its_own_configuration_can_take_goes_over_to_the_one_in_force() {
+    let (mut engines, urls) = engines(2).await;
+    let edge = Edge::start(&model(&["policy: round_robin"], &urls[..1])).await;
+    let ask = request("POST", CHAT, chat("m", &"x".repeat(2_000)).as_bytes());
+    let (first, rest) = ask.split_at(1_000);
+    let mut slow = Connection::open(edge.traffic).await;
+    slow.send(first).await;
+    until("its head", || async {
+        let page = edge.metrics().await;
+        (page.sum("tidegate_requests_in_progress", &[]) == 1.0).then_some(())
+    })
+    .await;
+    assert_eq!(edge.reload(&model(&["policy: least_load"], &urls[1..])).await.status, 200);
+    edge.all_healthy().await;
+    // As it goes where a worker is first taken out of the file and then stopped.
+    drop(engines.remove(0));
+    let address = urls[0].trim_start_matches("http://");
+    until("its end", || async { TcpStream::connect(address).await.is_err().then_some(()) }).await;
+    slow.send(rest).await;
+    assert_eq!(slow.answer().await.status, 200);
+    assert_eq!(engines[0].received().len(), 1);
+    let page = edge.booked(1).await;
+    assert_eq!(page.sum("tidegate_retries_total", &["cause=\"connect\""]), 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

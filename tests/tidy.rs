@@ -94,6 +94,25 @@ fn only_scraping_probing_and_the_tools_open_client_sockets() {
     only(&allowed, &words, &["src"]);
 }
 
+/// Decisions, ages and bounds go by clocks that nobody sets; the time of day is shown, and handed to
+/// what outlives the process.
+#[test]
+fn only_the_state_reads_the_time_of_day() {
+    only(&["src/state.rs"], &["SystemTime", "UNIX_EPOCH"], &["src"]);
+    let told = [
+        "src/state.rs",
+        "src/state",
+        "src/admin/overview.rs",
+        "src/history.rs",
+        "src/metrics/process.rs",
+        "src/proxy/observe.rs",
+        "src/boot.rs",
+        "src/boot/lifecycle.rs",
+        "src/boot/upgrade/predecessor.rs",
+    ];
+    only(&told, &["unix_seconds"], &["src"]);
+}
+
 #[test]
 fn the_plugins_are_pure() {
     let words = [

@@ -1,11 +1,12 @@
 //! `GET /v1/overview[?model=&since=]`: what the dashboard shows at a glance, made to be asked every
-//! two seconds: what is true now, and the samples younger than `since`.
+//! two seconds: what is true now, and the samples that came after an earlier answer, whose `cursor`
+//! is `since`.
 
 use super::answer::Answer;
 use super::{config, parameter};
 use crate::config::ConfigError;
 use crate::fleet::{FleetLoad, ModelFleet, WorkerRow};
-use crate::history::{self, Shown};
+use crate::history::{self, Cursor, Shown};
 use crate::state::{Rejected, Running, State, unix_seconds};
 use http::StatusCode;
 use serde::Serialize;
@@ -25,6 +26,8 @@ struct Overview {
     models: Vec<Model>,
     workers: Vec<WorkerRow>,
     samples: Vec<Shown>,
+    /// To be asked with next.
+    cursor: String,
 }
 
 #[derive(Serialize)]
@@ -56,11 +59,11 @@ struct Model {
 
 pub(super) fn answer(state: &State, query: Option<&str>) -> Answer {
     let model = parameter(query, "model");
-    let since = match parameter(query, "since").map(|since| since.parse::<u64>()) {
-        None => 0,
-        Some(Ok(since)) => since,
+    let since = match parameter(query, "since").map(|since| since.parse::<Cursor>()) {
+        None => None,
+        Some(Ok(since)) => Some(since),
         Some(Err(_)) => {
-            let message = "since must be milliseconds since 1970";
+            let message = "since must be the cursor of an earlier answer";
             return Answer::error(StatusCode::BAD_REQUEST, "bad_request", message);
         }
     };
@@ -68,13 +71,14 @@ pub(super) fn answer(state: &State, query: Option<&str>) -> Answer {
     let is_asked = |name: &str| model.as_deref().is_none_or(|model| model == name);
     let workers = running.fleets.rows().into_iter().filter(|row| is_asked(&row.model)).collect();
     let loads: Vec<FleetLoad> = running.fleets.models().iter().map(|model| model.load()).collect();
+    let (samples, cursor) = state.history.since(since, model.as_deref());
     let overview = Overview {
         time: (unix_seconds() * 1000.0) as u64,
         version: crate::VERSION,
         pid: std::process::id(),
         leaving: state.is_leaving(),
         interval_ms: u64::try_from(history::INTERVAL.as_millis()).unwrap_or(u64::MAX),
-        config: configured(state, &running),
+        config: configured(state, &running, &loads),
         models: running
             .fleets
             .models()
@@ -83,19 +87,20 @@ pub(super) fn answer(state: &State, query: Option<&str>) -> Answer {
             .map(|(of, load)| shown(of, load))
             .collect(),
         workers,
-        samples: state.history.since(since, model.as_deref()),
+        samples,
+        cursor: cursor.to_string(),
     };
     Answer::json(StatusCode::OK, &overview)
 }
 
-fn configured(state: &State, running: &Running) -> Configured {
+fn configured(state: &State, running: &Running, loads: &[FleetLoad]) -> Configured {
     let standing = state.standing();
     Configured {
         generation: running.generation,
         applied: state.metrics.process.last_reload(),
         last_error: standing.rejected,
         needs_upgrade: standing.needs_upgrade,
-        warnings: config::warnings(running),
+        warnings: config::warnings(running, loads),
     }
 }
 

@@ -4,7 +4,7 @@
 use super::upgrade::{HandoverError, Predecessor, Successor};
 use crate::handover;
 use crate::proxy::SETTLE;
-use crate::state::State;
+use crate::state::{State, unix_seconds};
 use async_trait::async_trait;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::BackgroundService;
@@ -187,7 +187,7 @@ impl EarlyExit {
         if self.state.is_superseded() {
             return;
         }
-        match handover::store(&handover::take(&running.fleets), path) {
+        match handover::store(&handover::take(&running.fleets, unix_seconds() as u64), path) {
             Ok(()) => log::info!("warm state is in {}", path.display()),
             Err(error) => log::warn!("warm state cannot be kept in {}: {error}", path.display()),
         }

@@ -3,9 +3,9 @@
 //! Health, breaker, drain flag, in-flight count and address meet here, under one short lock; every
 //! change of one of them recomputes [`Live::is_routable`], which is all the decision reads.
 //!
-//! A worker that a configuration leaves out is *removed*: it takes no request of a later one,
-//! finishes what it has and is still there if it is put back meanwhile. With its last request it has
-//! *left*: the index has forgotten it and it has no metrics.
+//! A worker that a configuration leaves out is *removed*: it takes no request of a later one, and none
+//! that waited, finishes what it has and is still there if it is put back meanwhile. With its last
+//! request it has *left*: the index has forgotten it and it has no metrics.
 
 mod addresses;
 
@@ -15,7 +15,7 @@ use super::hysteresis::{Change, Hysteresis};
 use super::queue::Queue;
 use super::reading::Reading;
 use super::warmth::WarmSince;
-use super::worker::{Standing, WorkerAddress};
+use super::worker::{Standing, Whose, WorkerAddress};
 use crate::config::{self, WorkerHost};
 use crate::metrics::{Outcome, ReportState, WorkerMetrics};
 use arc_swap::ArcSwap;
@@ -217,10 +217,14 @@ impl Lasting {
     }
 
     /// Counts a request in, if the worker may still be routed to; half-open, this takes the probe.
-    pub(super) fn take(&self) -> Option<Ticket> {
+    pub(super) fn take(&self, whose: Whose) -> Option<Ticket> {
         let now = self.now();
         let mut state = self.state.lock();
-        if !self.may_take(&state) {
+        let is_open_to = match whose {
+            Whose::Pinned => true,
+            Whose::Waiting => state.presence == Presence::Listed,
+        };
+        if !is_open_to || !self.may_take(&state) {
             return None;
         }
         let ticket = state.breaker.take(now)?;
@@ -285,10 +289,13 @@ impl Lasting {
         full.or_else(|| state.breaker.admits_in(now))
     }
 
-    /// Has it as many requests as it may, and would it be routed to with fewer?
-    pub(super) fn is_full(&self) -> bool {
+    /// May it be routed to, or will it once a request it has ends well? It is full then, or its
+    /// breaker's probe is out.
+    pub(super) fn may_make_room(&self) -> bool {
+        let now = self.now();
         let state = self.state.lock();
-        state.is_full() && self.is_up(&state) && state.breaker.admits(self.now())
+        let is_left_alone = state.breaker.state(now) == BreakerState::Open;
+        state.presence == Presence::Listed && self.is_up(&state) && !is_left_alone
     }
 
     /// Prompt blocks the index believes it holds.

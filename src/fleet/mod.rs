@@ -42,7 +42,7 @@ pub use run::run;
 pub use table::{COALESCE, REFRESH};
 pub use tokens::{BytesPerToken, MeanUncached};
 pub use view::{ReportView, WorkerRow};
-pub use worker::{Standing, Worker, WorkerAddress};
+pub use worker::{Standing, Whose, Worker, WorkerAddress};
 
 #[cfg(test)]
 mod tests;

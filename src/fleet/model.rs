@@ -134,9 +134,15 @@ impl ModelFleet {
         self.table.load()
     }
 
-    /// The configuration in force is another one now.
+    /// The configuration in force is another one now, and who waits goes by that.
     pub(super) fn supersede(&self) {
         self.is_superseded.store(true, Ordering::Relaxed);
+        self.queue.changed();
+    }
+
+    /// Is this the same model in another configuration? One that was gone meanwhile is not.
+    pub fn continues(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.queue, &other.queue)
     }
 
     pub(super) fn last_warm_since(&self) -> &WarmSince {

@@ -9,7 +9,7 @@
 //! is how a request leaves, whatever the reason.
 
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -37,13 +37,23 @@ pub struct Queue {
 #[derive(Debug, Default)]
 struct Line {
     /// Those not called yet; no client without any.
-    clients: HashMap<Client, VecDeque<Arc<Waiter>>>,
+    clients: HashMap<Client, Waiting>,
     /// Clients in the order of their turns.
-    turns: VecDeque<Client>,
+    turns: BTreeMap<u64, Client>,
+    /// Numbers given out so far, to requests and to turns.
+    numbers: u64,
     is_anybody_called: bool,
     /// When one last left with a worker, or the line began; the mean time until the next, seconds.
     pace_from: Option<Instant>,
     interval: Option<f64>,
+}
+
+/// One client's requests that wait. Numbered, so that whoever is in the middle of a long line leaves it
+/// without anybody looking through it.
+#[derive(Debug)]
+struct Waiting {
+    turn: u64,
+    requests: BTreeMap<u64, Arc<Waiter>>,
 }
 
 #[derive(Debug, Default)]
@@ -81,14 +91,10 @@ impl Queue {
             line.pace_from = Some(Instant::now());
         }
         let waiter = Arc::<Waiter>::default();
-        let of_client = line.clients.entry(client).or_default();
-        of_client.push_back(Arc::clone(&waiter));
-        if of_client.len() == 1 {
-            line.turns.push_back(client);
-        }
+        let number = line.join(client, Arc::clone(&waiter));
         line.call_next();
         fence(Ordering::SeqCst);
-        Some(Place { queue: Arc::clone(self), client, waiter })
+        Some(Place { queue: Arc::clone(self), client, number, waiter })
     }
 
     /// How long it takes until those who wait now are taken, at the pace of the last ones; `unknown`
@@ -106,35 +112,53 @@ impl Queue {
 }
 
 impl Line {
+    /// The request's number.
+    fn join(&mut self, client: Client, waiter: Arc<Waiter>) -> u64 {
+        let number = self.next_number();
+        let turns = &mut self.turns;
+        // A new client's turn comes last, and there is no later number yet.
+        let waiting = self.clients.entry(client).or_insert_with(|| {
+            turns.insert(number, client);
+            Waiting { turn: number, requests: BTreeMap::new() }
+        });
+        waiting.requests.insert(number, waiter);
+        number
+    }
+
     fn call_next(&mut self) {
         if self.is_anybody_called {
             return;
         }
-        let Some(client) = self.turns.pop_front() else { return };
-        let Some(of_client) = self.clients.get_mut(&client) else { return };
-        let next = of_client.pop_front();
-        if of_client.is_empty() {
+        let Some((_, client)) = self.turns.pop_first() else { return };
+        let last = self.next_number();
+        let Some(waiting) = self.clients.get_mut(&client) else { return };
+        let next = waiting.requests.pop_first();
+        if waiting.requests.is_empty() {
             self.clients.remove(&client);
         } else {
-            self.turns.push_back(client);
+            waiting.turn = last;
+            self.turns.insert(last, client);
         }
-        if let Some(next) = next {
+        if let Some((_, next)) = next {
             self.is_anybody_called = true;
             next.called.notify_one();
         }
     }
 
     /// True: it was in the line, so it was not called.
-    fn leave(&mut self, client: Client, waiter: &Arc<Waiter>) -> bool {
-        let Some(of_client) = self.clients.get_mut(&client) else { return false };
-        let before = of_client.len();
-        of_client.retain(|other| !Arc::ptr_eq(other, waiter));
-        let was_there = of_client.len() < before;
-        if of_client.is_empty() {
+    fn leave(&mut self, client: Client, number: u64) -> bool {
+        let Some(waiting) = self.clients.get_mut(&client) else { return false };
+        let was_there = waiting.requests.remove(&number).is_some();
+        if waiting.requests.is_empty() {
+            self.turns.remove(&waiting.turn);
             self.clients.remove(&client);
-            self.turns.retain(|other| *other != client);
         }
         was_there
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
     }
 
     fn was_taken(&mut self) {
@@ -152,13 +176,16 @@ impl Line {
 pub struct Place {
     queue: Arc<Queue>,
     client: Client,
+    number: u64,
     waiter: Arc<Waiter>,
 }
 
 impl Place {
-    /// Waits for its turn. Called once.
+    /// Waits for its turn; at once, if it has come.
     pub async fn called(&self) {
         self.waiter.called.notified().await;
+        // Whoever was called stays called.
+        self.waiter.called.notify_one();
     }
 
     /// Its turn has come: waits until it is worth asking again.
@@ -175,7 +202,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut line = self.queue.line.lock();
-        if !line.leave(self.client, &self.waiter) {
+        if !line.leave(self.client, self.number) {
             line.is_anybody_called = false;
             line.call_next();
         }

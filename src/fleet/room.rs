@@ -3,9 +3,14 @@
 use super::model::ModelFleet;
 use super::queue::{LONGEST, SHORTEST};
 use std::time::Duration;
+use tidegate_policy::gate;
 
 impl ModelFleet {
     /// Has every routable worker a fresh queue at or above `shed_queue_limit`?
+    ///
+    /// What this edge has sent since a report counts too, as it does at the gate: a report that is
+    /// below the limit lets in as many as bring the queue back to it, and not all who come, or wait,
+    /// until the next one.
     pub fn is_saturated(&self) -> bool {
         let Some(limit) = self.config.shed_queue_limit else { return false };
         let now = self.clock.now();
@@ -14,18 +19,17 @@ impl ModelFleet {
         let mut routable =
             workers.filter(|worker| worker.can_prefill() && worker.live.is_routable()).peekable();
         routable.peek().is_some()
-            && routable.all(|worker| {
-                let waiting = worker.fresh(now).and_then(|report| report.waiting);
-                waiting.is_some_and(|waiting| limit.get() <= waiting)
-            })
+            && routable
+                .all(|worker| gate::queue_at(worker, now).is_some_and(|queue| limit.get() <= queue))
     }
 
-    /// Is there somebody whose next answer, or next report, may make room?
+    /// Is there somebody whose next answer, or next report, may make room? The answer a half-open
+    /// breaker waits for is one.
     pub fn is_worth_waiting_for(&self) -> bool {
         let fleet = self.snapshot();
         fleet.workers().iter().filter(|row| row.can_prefill()).any(|row| {
-            let is_full = || self.worker(row.slot).is_some_and(|worker| worker.lasting.is_full());
-            row.live.is_routable() || is_full()
+            let may = || self.worker(row.slot).is_some_and(|worker| worker.lasting.may_make_room());
+            row.live.is_routable() || may()
         })
     }
 

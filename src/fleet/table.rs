@@ -111,12 +111,13 @@ impl ModelFleet {
             rows.push(row);
         }
         self.swap_in(version, rows);
-        // What it says may have kept somebody waiting.
-        self.queue.changed();
         // After the swap: for a moment something sent is counted twice, rather than not at all.
         for (worker, mark) in marks {
             worker.live.ledger.report_published(&mark);
         }
+        // What it says may have kept somebody waiting, who must not see it counted twice: nobody
+        // tells again before the next report.
+        self.queue.changed();
     }
 
     /// The same for the few requests of an earlier configuration: ledgers and index are told by the

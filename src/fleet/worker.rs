@@ -20,6 +20,16 @@ pub enum WorkerAddress {
     Unix(Arc<Path>),
 }
 
+/// What a request holds on to when another configuration comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The configuration it came with, and all workers of that.
+    Pinned,
+    /// Its place among those who wait: for whoever is configured when its turn comes, and nobody
+    /// who was removed by then.
+    Waiting,
+}
+
 /// What may be said of a worker in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
@@ -87,8 +97,8 @@ impl Worker {
 
     /// Counts a request in, if the worker may still be routed to; half-open, this takes the probe.
     /// `None`: choose another worker.
-    pub fn try_dispatch(self: &Arc<Self>) -> Option<InflightGuard> {
-        let ticket = self.lasting.take()?;
+    pub fn try_dispatch(self: &Arc<Self>, whose: Whose) -> Option<InflightGuard> {
+        let ticket = self.lasting.take(whose)?;
         Some(InflightGuard::new(Arc::clone(self), ticket))
     }
 

@@ -2,7 +2,6 @@
 
 use super::snapshot::{ModelState, Snapshot, WorkerState};
 use crate::fleet::{Fleets, ModelFleet, Worker, clock};
-use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_policy::index::Warm;
 use tidegate_policy::learned::Saved;
 use tidegate_policy::prefix::PrefixKey;
@@ -12,8 +11,13 @@ use tidegate_policy::prefix::PrefixKey;
 pub enum Trust {
     /// It was taken this moment: workers that were well are, and what operators took out stays out.
     Now,
-    /// Time has passed: only what is learned.
-    Learned,
+    /// Time has passed, until `now` in seconds since 1970: only what is learned, and it has aged. The
+    /// time of day is all that tells how much: one that was set back since then makes nothing older,
+    /// one that was set forward has more measured anew.
+    Learned {
+        /// By the clock that `taken_at` was read from.
+        now: u64,
+    },
 }
 
 /// What of a snapshot was used.
@@ -29,14 +33,17 @@ pub struct Restored {
     pub age_seconds: u64,
 }
 
-/// Takes what these fleets have learned.
-pub fn take(fleets: &Fleets) -> Snapshot {
-    Snapshot { taken_at: now(), models: fleets.models().iter().map(|model| of(model)).collect() }
+/// Takes what these fleets have learned, at `now` in seconds since 1970.
+pub fn take(fleets: &Fleets, now: u64) -> Snapshot {
+    Snapshot { taken_at: now, models: fleets.models().iter().map(|model| of(model)).collect() }
 }
 
 /// Puts it into these fleets: models by name, workers by id and URL. The rest is left out.
 pub fn restore(snapshot: &Snapshot, fleets: &Fleets, trust: Trust) -> Restored {
-    let age_seconds = now().saturating_sub(snapshot.taken_at);
+    let age_seconds = match trust {
+        Trust::Now => 0,
+        Trust::Learned { now } => now.saturating_sub(snapshot.taken_at),
+    };
     let mut restored = Restored { age_seconds, ..Restored::default() };
     for state in &snapshot.models {
         let model = fleets.models().iter().find(|model| model.config.name == state.name);
@@ -107,10 +114,6 @@ fn older(saved: &Saved, seconds: u64) -> Saved {
     saved
 }
 
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -118,7 +121,10 @@ mod tests {
     use crate::config::{Config, Overrides};
     use crate::metrics::Metrics;
     use std::path::Path;
-    use tidegate_policy::learned::{Ended, ModelTable, Sample, Settings};
+    use tidegate_policy::learned::{Ended, ModelTable, Row, Sample, Settings};
+
+    const TAKEN: u64 = 1_800_000_000;
+    const DAY: u64 = 86_400;
 
     fn fleets(learned: &str) -> Fleets {
         let text = format!(
@@ -135,29 +141,48 @@ mod tests {
         fleets.models()[0].routing().unwrap().1
     }
 
-    #[test]
-    fn what_routes_have_learned_is_taken_over_and_has_aged_meanwhile() {
-        let before = fleets("");
-        let (_, routes) = before.models()[0].learned().unwrap();
+    fn learn(fleets: &Fleets) {
+        let (_, routes) = fleets.models()[0].learned().unwrap();
         let ended = Ended::Normally { completion_tokens: 100, seconds: 2.0 };
         let sample = Sample { signature: "m | b[0-0]", epoch: 0, ended };
         let _ = routes.record(&sample, clock::now(), &Settings::default());
-        let mut snapshot = take(&before);
+    }
+
+    fn known(fleets: &Fleets) -> Vec<(String, Option<f64>, &'static str)> {
+        let row = |of: &Row| (of.signature.clone(), of.tps, of.status);
+        table(fleets).candidates.iter().map(row).collect()
+    }
+
+    #[test]
+    fn what_routes_have_learned_is_taken_over_and_has_aged_meanwhile() {
+        let before = fleets("");
+        learn(&before);
+        let snapshot = take(&before, TAKEN);
 
         let after = fleets("");
         assert_eq!(restore(&snapshot, &after, Trust::Now).routes, 1);
-        let known = |fleets: &Fleets| {
-            let table = table(fleets);
-            let row =
-                |of: &tidegate_policy::learned::Row| (of.signature.clone(), of.tps, of.status);
-            table.candidates.iter().map(row).collect::<Vec<_>>()
-        };
         assert_eq!(known(&after), known(&before));
         assert!(known(&after).contains(&("m | b[0-0]".to_owned(), Some(50.0), "proven")));
 
-        snapshot.taken_at -= 3600;
         let late = fleets("");
-        assert_eq!(restore(&snapshot, &late, Trust::Learned).routes, 1);
+        let trust = Trust::Learned { now: TAKEN + 3600 };
+        assert_eq!(restore(&snapshot, &late, trust).age_seconds, 3600);
         assert!(known(&late).contains(&("m | b[0-0]".to_owned(), Some(50.0), "decayed")));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_ages_nothing_in_an_upgrade_and_never_backwards() {
+        let before = fleets("");
+        learn(&before);
+        // The predecessor's clock was a day ahead, or a day behind.
+        for taken_at in [TAKEN - DAY, TAKEN + DAY] {
+            let after = fleets("");
+            assert_eq!(restore(&take(&before, taken_at), &after, Trust::Now).age_seconds, 0);
+            assert_eq!(known(&after), known(&before));
+        }
+        let ahead = take(&before, TAKEN + DAY);
+        let back = fleets("");
+        assert_eq!(restore(&ahead, &back, Trust::Learned { now: TAKEN }).age_seconds, 0);
+        assert_eq!(known(&back), known(&before));
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tidegate_policy::fleet::{Fleet, Slot};
 use tidegate_policy::learned::Pin;
 
-/// See the module. One configuration from start to end.
+/// See the module. One configuration at a time, see [`Running`].
 #[derive(Debug)]
 pub struct RequestContext {
     pub(super) state: Arc<State>,

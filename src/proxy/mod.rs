@@ -10,6 +10,7 @@ mod body;
 mod context;
 mod failure;
 mod front;
+mod hang_up;
 mod head;
 mod models;
 mod observe;

@@ -68,6 +68,27 @@ async fn prepare(session: &mut Session, ctx: &mut RequestContext) -> Result<(), 
     Ok(())
 }
 
+/// The request goes on by the configuration in force, as if it had come with it. Kept is what it may
+/// do as a client, and who failed it, if its model is still the same.
+///
+/// # Errors
+/// That configuration has no model for it.
+pub(super) fn renew(session: &mut Session, ctx: &mut RequestContext) -> Result<(), Refusal> {
+    let before = ctx.model.fleet.clone();
+    ctx.running = ctx.state.pin();
+    read_prompt(session, ctx)?;
+    let is_same = match (&ctx.model.fleet, &before) {
+        (Some(now), Some(before)) => now.continues(before),
+        (Some(_) | None, _) => false,
+    };
+    if !is_same {
+        // Slots and turns are of a model.
+        ctx.excluded.clear();
+        ctx.turn = None;
+    }
+    Ok(())
+}
+
 /// Finds the model and what its index needs to know of the prompt.
 fn read_prompt(session: &mut Session, ctx: &mut RequestContext) -> Result<(), Refusal> {
     let header = |name: &str| session.get_header(name).map(|value| value.as_bytes());

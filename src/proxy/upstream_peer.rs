@@ -4,10 +4,11 @@ use super::attempt::Attempt;
 use super::context::RequestContext;
 use super::failure;
 use super::reply::Refusal;
+use super::request_filter;
 use super::route::OnRoute;
 use super::waiting;
 use crate::config::{self, Scheme};
-use crate::fleet::{ModelFleet, Worker, WorkerAddress};
+use crate::fleet::{ModelFleet, Whose, Worker, WorkerAddress};
 use crate::routing::{self, Attempted, Choice, Placed, Unroutable};
 use crate::state::ServedModel;
 use pingora::Result;
@@ -30,34 +31,42 @@ pub(super) async fn choose(
     session: &mut Session,
     ctx: &mut RequestContext,
 ) -> Result<Box<HttpPeer>> {
-    let Some(model) = ctx.model.fleet.clone() else {
-        let wait = ctx.running.config.dns_interval;
-        return Err(failure::refusing(ctx, Refusal::NoRoutableWorker(wait)));
-    };
-    // Who failed somewhere came before those who wait, and who names a route waits for nobody else's.
-    let queue = model.config.queue.as_ref().filter(|_| ctx.attempts == 0 && ctx.pin.is_none());
-    if let Some(settings) = queue
-        && !model.queue.is_empty()
-        && model.is_worth_waiting_for()
-    {
+    loop {
+        let Some(model) = ctx.model.fleet.clone() else {
+            let wait = ctx.running.config.dns_interval;
+            return Err(failure::refusing(ctx, Refusal::NoRoutableWorker(wait)));
+        };
+        // Who failed somewhere came before those who wait, and who names a route waits for nobody
+        // else's.
+        let queue = model.config.queue.as_ref().filter(|_| ctx.attempts == 0 && ctx.pin.is_none());
         // Nobody overtakes those who wait.
-        return waiting::for_a_worker(session, ctx, &model, settings).await;
-    }
-    match (dispatched(ctx), queue) {
-        (Ok(peer), _) => Ok(peer),
-        (Err(Unable::Now(_)), Some(settings)) if model.is_worth_waiting_for() => {
-            waiting::for_a_worker(session, ctx, &model, settings).await
+        let behind = queue.filter(|_| !model.queue.is_empty() && model.is_worth_waiting_for());
+        let wait = match behind {
+            Some(settings) => Ok(settings),
+            None => match dispatched(ctx, Whose::Pinned) {
+                Ok(peer) => return Ok(peer),
+                Err(Unable::Ever(refusal)) => return Err(failure::refusing(ctx, refusal)),
+                Err(Unable::Now(refusal)) => {
+                    queue.filter(|_| model.is_worth_waiting_for()).ok_or(refusal)
+                }
+            },
+        };
+        if !ctx.state.is_in_force(&ctx.running) {
+            // The workers of its own configuration may be gone for good, and others have come.
+            request_filter::renew(session, ctx).map_err(|why| failure::refusing(ctx, why))?;
+            continue;
         }
-        (Err(Unable::Now(refusal) | Unable::Ever(refusal)), _) => {
-            Err(failure::refusing(ctx, refusal))
+        let settings = wait.map_err(|refusal| failure::refusing(ctx, refusal))?;
+        if let Some(peer) = waiting::for_a_worker(session, ctx, &model, settings).await? {
+            return Ok(peer);
         }
     }
 }
 
 /// Asks the policy and books the request where it says.
-pub(super) fn dispatched(ctx: &mut RequestContext) -> Result<Box<HttpPeer>, Unable> {
+pub(super) fn dispatched(ctx: &mut RequestContext, whose: Whose) -> Result<Box<HttpPeer>, Unable> {
     let failed = ctx.excluded.len();
-    let peer = ask(ctx);
+    let peer = ask(ctx, whose);
     if peer.is_err() {
         // The others only stopped being routable between the look and the dispatch.
         ctx.excluded.truncate(failed);
@@ -65,7 +74,7 @@ pub(super) fn dispatched(ctx: &mut RequestContext) -> Result<Box<HttpPeer>, Unab
     peer
 }
 
-fn ask(ctx: &mut RequestContext) -> Result<Box<HttpPeer>, Unable> {
+fn ask(ctx: &mut RequestContext, whose: Whose) -> Result<Box<HttpPeer>, Unable> {
     let Some(model) = ctx.model.fleet.clone() else {
         return Err(Unable::Ever(Refusal::Internal));
     };
@@ -79,6 +88,7 @@ fn ask(ctx: &mut RequestContext) -> Result<Box<HttpPeer>, Unable> {
         excluded: &mut ctx.excluded,
         turn,
         streaming: if ctx.streamed { Streaming::Streamed } else { Streaming::Unstreamed },
+        whose,
     };
     let placed = routing::place(&model, tried);
     let placed = placed.map_err(|why| unable(why, &model, ctx.attempts))?;

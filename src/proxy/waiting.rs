@@ -1,31 +1,34 @@
 //! A request that nobody may take now waits in its model's queue, if the model has one.
 //!
-//! It leaves with a worker, when `max_wait` is over, or at once when its client does. Only the client
-//! of a body that was not read to its end (in chunks, and too large to be sent twice) is not watched:
-//! reading on would take from the worker what it has to get.
+//! It leaves with a worker, when `max_wait` is over, or at once when its client does. When its turn
+//! comes it asks by the configuration in force, which may be a later one than it came with: what it
+//! keeps of its own is its place and its `max_wait`.
 
 use super::body::RequestBody;
 use super::context::RequestContext;
 use super::failure;
+use super::hang_up::HangUp;
 use super::reply::Refusal;
+use super::request_filter;
 use super::upstream_peer::{self, Unable};
-use crate::config;
-use crate::fleet::{Client, ModelFleet, Place};
+use crate::config::{self, HalfClose};
+use crate::fleet::{Client, ModelFleet, Place, Whose};
 use crate::metrics::{QueueMetrics, QueueOutcome};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::time::sleep;
 
-/// Waits for a worker.
+/// Waits for a worker; `None`: its model is another one now, whose queue it is not in.
 pub(super) async fn for_a_worker(
     session: &mut Session,
     ctx: &mut RequestContext,
     model: &Arc<ModelFleet>,
     settings: &config::Queue,
-) -> Result<Box<HttpPeer>> {
+) -> Result<Option<Box<HttpPeer>>> {
     let served = Arc::clone(&ctx.model);
     let most = usize::try_from(settings.max_requests.get()).unwrap_or(usize::MAX);
     let Some(place) = model.queue.join(client(session), most) else {
@@ -34,21 +37,34 @@ pub(super) async fn for_a_worker(
         return Err(failure::refusing(ctx, Refusal::FleetSaturated(wait)));
     };
     let stay = Stay::new(served.queue.as_ref());
-    let is_watched = !matches!(ctx.body, RequestBody::Opening { .. });
-    let end = tokio::select! {
-        biased;
-        offered = offer(&place, ctx) => End::Offered(offered),
-        error = gone(session), if is_watched => End::Gone(error),
-        () = sleep(settings.max_wait) => End::Late,
+    let half_close = ctx.running.config.http.half_close;
+    let mut late = pin!(sleep(settings.max_wait));
+    let end = loop {
+        let is_read = !matches!(ctx.body, RequestBody::Opening { .. });
+        let end = tokio::select! {
+            biased;
+            end = offer(&place, ctx) => end,
+            error = gone(session, is_read, half_close) => End::Gone(error),
+            () = &mut late => End::Late,
+        };
+        match end {
+            End::Outdated => match request_filter::renew(session, ctx) {
+                Ok(()) if ctx.model.fleet.as_ref().is_some_and(|now| now.continues(model)) => {}
+                Ok(()) => break End::Outdated,
+                Err(refusal) => break End::Refused(refusal),
+            },
+            end => break end,
+        }
     };
-    ctx.queued = Some(stay.since.elapsed());
+    ctx.queued = Some(ctx.queued.unwrap_or_default() + stay.since.elapsed());
     match end {
-        End::Offered(Ok(peer)) => {
+        End::Taken(peer) => {
             place.taken();
             stay.ended(QueueOutcome::Taken);
-            Ok(peer)
+            Ok(Some(peer))
         }
-        End::Offered(Err(refusal)) => Err(failure::refusing(ctx, refusal)),
+        End::Outdated => Ok(None),
+        End::Refused(refusal) => Err(failure::refusing(ctx, refusal)),
         End::Gone(error) => Err(error),
         End::Late => {
             stay.ended(QueueOutcome::TimedOut);
@@ -60,25 +76,36 @@ pub(super) async fn for_a_worker(
 
 /// Why it waits no more.
 enum End {
-    Offered(Result<Box<HttpPeer>, Refusal>),
+    Taken(Box<HttpPeer>),
+    Refused(Refusal),
+    /// Another configuration is in force than it goes by.
+    Outdated,
     Gone(Box<Error>),
     Late,
 }
 
 /// Asks whenever it may help, once the request's turn has come.
-async fn offer(place: &Place, ctx: &mut RequestContext) -> Result<Box<HttpPeer>, Refusal> {
+async fn offer(place: &Place, ctx: &mut RequestContext) -> End {
     place.called().await;
     loop {
-        match upstream_peer::dispatched(ctx) {
-            Ok(peer) => return Ok(peer),
+        if !ctx.state.is_in_force(&ctx.running) {
+            return End::Outdated;
+        }
+        match upstream_peer::dispatched(ctx, Whose::Waiting) {
+            Ok(peer) => return End::Taken(peer),
             Err(Unable::Now(_)) => place.changed().await,
-            Err(Unable::Ever(refusal)) => return Err(refusal),
+            Err(Unable::Ever(refusal)) => return End::Refused(refusal),
         }
     }
 }
 
-/// Returns when the client is gone.
-async fn gone(session: &mut Session) -> Box<Error> {
+/// Returns when the client is gone. Where the body was not read to its end (in chunks, and too large
+/// to be sent twice), its socket is watched: reading on would take from the worker what it has to get.
+async fn gone(session: &mut Session, is_read: bool, half_close: HalfClose) -> Box<Error> {
+    if !is_read {
+        HangUp::of(session, half_close).heard().await;
+        return Error::new_down(ErrorType::ConnectionClosed);
+    }
     match session.read_body_or_idle(true).await {
         Ok(_) => Error::new_down(ErrorType::ConnectionClosed),
         Err(error) => error.into_down(),

@@ -22,23 +22,23 @@ pub struct Booking {
 }
 
 impl Booking {
-    /// Books a request at the worker; `None` if it is no longer routable.
+    /// Books a request at the worker that has counted it in.
     pub fn new(
         model: &ModelFleet,
-        worker: &Arc<Worker>,
+        inflight: InflightGuard,
         keys: Option<&PrefixKeys>,
         uncached_tokens: u64,
         streaming: Streaming,
-    ) -> Option<Self> {
-        let inflight = worker.try_dispatch()?;
+    ) -> Self {
         let now = model.clock.now();
-        Some(Self {
+        let worker = Arc::clone(inflight.worker());
+        Self {
             ticket: Some(worker.live.ledger.dispatch(uncached_tokens, streaming, now)),
             credit: keys.map(|keys| model.index.credit(worker.slot, keys.keys())),
             inflight: Some(inflight),
             clock: model.clock.clone(),
-            worker: Arc::clone(worker),
-        })
+            worker,
+        }
     }
 
     /// Where.

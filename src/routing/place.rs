@@ -1,7 +1,7 @@
 //! A request finds its worker, and its answer teaches: what the edge does around a decision.
 
 use super::{Asked, Booking, Choice, Look, Query, Unroutable, ask};
-use crate::fleet::{ModelFleet, WorkerAddress};
+use crate::fleet::{ModelFleet, Whose, WorkerAddress};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tidegate_policy::fleet::{Fleet, Slot};
@@ -21,6 +21,8 @@ pub struct Attempted<'a> {
     pub turn: u64,
     /// When its first byte comes.
     pub streaming: Streaming,
+    /// Does it wait?
+    pub whose: Whose,
 }
 
 /// Where a request goes now.
@@ -52,7 +54,8 @@ pub fn place(model: &ModelFleet, mut tried: Attempted<'_>) -> Result<Placed, Unr
             let address = worker.address()?;
             let keys = tried.query.as_ref().map(|query| &query.keys);
             let uncached_tokens = choice.decision.uncached_tokens;
-            let booking = Booking::new(model, worker, keys, uncached_tokens, tried.streaming)?;
+            let inflight = worker.try_dispatch(tried.whose)?;
+            let booking = Booking::new(model, inflight, keys, uncached_tokens, tried.streaming);
             Some((booking, address))
         });
         let Some((booking, address)) = booked else {

@@ -9,7 +9,7 @@ const SPANS = [1, 2, 5, 10];
 
 export const span = (samples) => {
   if (samples.length === 0) return SPANS[0] * 60_000;
-  const held = samples[samples.length - 1].time - samples[0].time;
+  const held = samples[samples.length - 1].at - samples[0].at;
   return 60_000 * (SPANS.find((minutes) => held <= minutes * 60_000) ?? SPANS[SPANS.length - 1]);
 };
 
@@ -74,7 +74,7 @@ export class Chart {
       EDGE.left + ((time - from) / (to - from)) * (width - EDGE.left - EDGE.right);
     const y = (value) =>
       HEIGHT - EDGE.bottom - scale.place(value) * (HEIGHT - EDGE.top - EDGE.bottom);
-    const xs = samples.map((sample) => x(sample.time));
+    const xs = samples.map((sample) => x(sample.at));
     this.plot.replaceChildren(
       ...shade(samples, xs),
       ...this.grid(scale, y, width),
@@ -158,7 +158,7 @@ export class Chart {
     const width = box.width - EDGE.left - EDGE.right;
     const time =
       view.from + ((event.clientX - box.left - EDGE.left) / width) * (view.to - view.from);
-    const far = view.samples.map((sample) => Math.abs(sample.time - time));
+    const far = view.samples.map((sample) => Math.abs(sample.at - time));
     return far.indexOf(Math.min(...far));
   }
 }
@@ -240,6 +240,6 @@ const lines = (series, values, xs, y) =>
 export const timeOf = (samples, at) => {
   const last = samples.length - 1;
   if (samples.length === 0 || at >= last) return "now";
-  const ago = Math.round((samples[last].time - samples[at].time) / 1000);
+  const ago = Math.round((samples[last].at - samples[at].at) / 1000);
   return `${clock(samples[at].time)}, ${ago} s ago`;
 };

@@ -17,26 +17,32 @@ const LATEST = 100;
 
 let model = "";
 let samples = [];
+// Up to where the samples are known here, in the edge's words.
+let cursor = "";
 let latest = null;
-let routesAt = 0;
+let routesAt = -Infinity;
 
 const query = (values) =>
   new URLSearchParams(Object.entries(values).filter(([, value]) => value !== "")).toString();
 
+// A sample's place on the time axis is where the one before it ends: the time of day may be set.
+const placed = (more) => {
+  let at = samples.length === 0 ? 0 : samples[samples.length - 1].at;
+  return more.map((sample) => ({ ...sample, at: (at += 1000 * sample.seconds) }));
+};
+
 const look = async () => {
   const asked = model;
-  const since = samples.length === 0 ? "" : samples[samples.length - 1].time;
+  const since = cursor;
   const [now, log] = await Promise.all([
     get(`/v1/overview?${query({ model, since })}`),
     get(`/v1/decisions?limit=${LATEST}`),
   ]);
-  // Another model was chosen meanwhile.
-  if (asked !== model) return;
+  // Another model was chosen meanwhile, or this one anew.
+  if (asked !== model || since !== cursor) return;
   latest = now;
-  const last = samples.length === 0 ? 0 : samples[samples.length - 1].time;
-  samples = [...samples, ...now.samples.filter((sample) => last < sample.time)].slice(
-    -MOST_SAMPLES,
-  );
+  samples = [...samples, ...placed(now.samples)].slice(-MOST_SAMPLES);
+  cursor = now.cursor;
   if (model !== "" && !now.models.some((of) => of.name === model)) return choose("");
   selector(now.models);
   overview.show(now, samples, model, choose);
@@ -52,8 +58,8 @@ const routes = async (models) => {
     (of) => of.policy === "learned" && (model === "" || of.name === model),
   );
   if (!isLearned) return routing.show({ models: [] });
-  if (Date.now() - routesAt < ROUTES_EVERY_MS - 100) return;
-  routesAt = Date.now();
+  if (performance.now() - routesAt < ROUTES_EVERY_MS - 100) return;
+  routesAt = performance.now();
   routing.show(await get(`/v1/routing?${query({ model })}`));
 };
 
@@ -74,7 +80,8 @@ const choose = (name) => {
   // Chosen again: all of them.
   model = name === model ? "" : name;
   samples = [];
-  routesAt = 0;
+  cursor = "";
+  routesAt = -Infinity;
   void turn();
 };
 

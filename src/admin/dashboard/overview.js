@@ -132,16 +132,16 @@ export const start = () => {
 
 const look = (at) => {
   const samples = view?.samples ?? [];
-  looked = at === null || at >= samples.length - 1 ? null : samples[at].time;
+  looked = at === null || at >= samples.length - 1 ? null : samples[at].at;
   draw();
 };
 
 const draw = () => {
   if (!view) return;
   const { samples } = view;
-  const found = looked === null ? -1 : samples.findIndex((sample) => looked <= sample.time);
+  const found = looked === null ? -1 : samples.findIndex((sample) => looked <= sample.at);
   const at = found === -1 ? samples.length - 1 : found;
-  const to = samples.length === 0 ? Date.now() : samples[samples.length - 1].time;
+  const to = samples.length === 0 ? 0 : samples[samples.length - 1].at;
   Object.assign(view, { to, from: to - span(samples), at, seen: found !== -1 });
   for (const chart of CHARTS) chart.draw(view);
   scrub.max = Math.max(0, samples.length - 1);
@@ -262,7 +262,7 @@ export const banners = (overview, samples, silent) => {
   const saturated = overview.models.filter((model) => model.saturated);
   const last = samples[samples.length - 1];
   const lately = samples.some(
-    (sample) => sample.saturated && last.time - sample.time < SATURATED_FOR_MS,
+    (sample) => sample.saturated && last.at - sample.at < SATURATED_FOR_MS,
   );
   for (const model of saturated.slice(0, MOST_NAMES))
     out.push(["warn", `saturated ${model.name}`, saturation(model)]);

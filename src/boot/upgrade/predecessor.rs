@@ -2,7 +2,7 @@
 
 use super::{HandoverError, LEAVING, OVERLAP, READY, Sockets, check_own, step, warm_socket};
 use crate::handover;
-use crate::state::State;
+use crate::state::{State, unix_seconds};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -89,7 +89,7 @@ impl Predecessor {
         let running = self.state.pin();
         let written = spawn_blocking(move || {
             let mut bytes = Vec::new();
-            handover::take(&running.fleets).write(&mut bytes).map(|()| bytes)
+            handover::take(&running.fleets, unix_seconds() as u64).write(&mut bytes).map(|()| bytes)
         });
         match written.await {
             Ok(Ok(bytes)) => bytes,

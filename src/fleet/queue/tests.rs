@@ -61,6 +61,13 @@ fn who_leaves_uncalled_is_called_no_more() {
 }
 
 #[test]
+fn who_was_called_stays_called() {
+    let queue = Arc::<Queue>::default();
+    let first = queue.join(client(1), 9).unwrap();
+    assert!(is_called(&first) && is_called(&first));
+}
+
+#[test]
 fn a_change_before_the_called_one_waits_is_not_lost() {
     let queue = Arc::<Queue>::default();
     let first = queue.join(client(1), 9).unwrap();
@@ -84,7 +91,60 @@ fn an_expected_wait_is_bounded_and_grows_with_the_line() {
     drop(places);
 }
 
+/// The order of turns as one would write it down: whoever has any waiting, in the order of their turns,
+/// and each one's in the order they came.
+#[derive(Default)]
+struct Written(Vec<(Client, Vec<usize>)>);
+
+impl Written {
+    fn join(&mut self, client: Client, name: usize) {
+        match self.0.iter_mut().find(|(of, _)| *of == client) {
+            Some((_, names)) => names.push(name),
+            None => self.0.push((client, vec![name])),
+        }
+    }
+
+    fn leave(&mut self, name: usize) {
+        self.0.iter_mut().for_each(|(_, names)| names.retain(|other| *other != name));
+        self.0.retain(|(_, names)| !names.is_empty());
+    }
+
+    fn call(&mut self) -> Option<usize> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (client, mut names) = self.0.remove(0);
+        let name = names.remove(0);
+        if !names.is_empty() {
+            self.0.push((client, names));
+        }
+        Some(name)
+    }
+}
+
 proptest! {
+    /// Whoever comes and leaves, called or in the middle of the line: the turns are those of the list.
+    #[test]
+    fn turns_are_kept_whoever_leaves(steps in prop::collection::vec((0..3_u8, any::<u8>()), 0..200)) {
+        let queue = Arc::<Queue>::default();
+        let (mut written, mut called) = (Written::default(), None);
+        let mut places: Vec<(usize, Place)> = Vec::new();
+        for (name, (step, number)) in steps.into_iter().enumerate() {
+            if step < 2 {
+                places.push((name, queue.join(client(number % 4), 300).unwrap()));
+                written.join(client(number % 4), name);
+            } else if !places.is_empty() {
+                let (name, place) = places.swap_remove(usize::from(number) % places.len());
+                drop(place);
+                written.leave(name);
+                called = called.filter(|called| *called != name);
+            }
+            called = called.or_else(|| written.call());
+            let found = places.iter().find(|(_, place)| is_called(place)).map(|(name, _)| *name);
+            prop_assert_eq!(found, called);
+        }
+    }
+
     /// Whoever comes and leaves in whatever order: while anybody waits, one is called, and nothing
     /// is left of who left.
     #[test]

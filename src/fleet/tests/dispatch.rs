@@ -1,19 +1,47 @@
 //! One worker and its guards.
 
 use super::support::*;
-use crate::fleet::{BreakerState, ModelFleet, Worker, WorkerAddress};
+use crate::fleet::clock::Clock;
+use crate::fleet::scrape::PollOutcome;
+use crate::fleet::{BreakerState, Fleets, ModelFleet, Whose, Worker, WorkerAddress};
 use crate::metrics::{Metrics, Outcome};
-use std::num::NonZeroU32;
+use parking_lot::Mutex;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Wake};
 use std::time::Duration;
-use tidegate_policy::fleet::Slot;
+use tidegate_policy::fleet::{Millis, Slot};
+use tidegate_policy::ledger::Streaming;
+
+const COOL_DOWN: u64 = 1_000;
+
+/// A fleet by a clock that somebody sets.
+fn timed(model: crate::config::Model) -> (Arc<ModelFleet>, Arc<AtomicU64>) {
+    let time = Arc::<AtomicU64>::default();
+    let clock = Clock::Set(Arc::clone(&time));
+    let fleets = Fleets::with_clock(&config(vec![model]), &Metrics::new().unwrap(), clock);
+    (Arc::clone(&fleets.models()[0]), time)
+}
+
+/// Each worker has so many waiting.
+fn reported(fleet: &ModelFleet, time: &AtomicU64, waiting: u64) {
+    for worker in fleet.workers() {
+        let sent = worker.asked();
+        let report = tidegate_reports::parse(get_load(waiting).as_bytes(), None).unwrap();
+        worker.answered(sent, PollOutcome::Report(report));
+    }
+    time.fetch_add(1, Ordering::Relaxed);
+    fleet.publish();
+}
 
 fn one(model: &ModelFleet) -> Arc<Worker> {
     Arc::clone(&model.workers()[0])
 }
 
 fn ended(worker: &Arc<Worker>, outcome: Outcome) {
-    worker.try_dispatch().expect("is routable").settle(outcome);
+    worker.try_dispatch(Whose::Pinned).expect("is routable").settle(outcome);
 }
 
 #[test]
@@ -21,11 +49,11 @@ fn a_worker_at_max_inflight_is_not_routable_until_a_guard_is_dropped() {
     let mut config = nowhere("w0");
     config.max_inflight = NonZeroU32::new(2);
     let worker = one(&still(model("m", vec![config])));
-    let first = worker.try_dispatch().unwrap();
+    let first = worker.try_dispatch(Whose::Pinned).unwrap();
     assert!(worker.live.is_routable());
-    let second = worker.try_dispatch().unwrap();
+    let second = worker.try_dispatch(Whose::Pinned).unwrap();
     assert!(!worker.live.is_routable());
-    assert!(worker.try_dispatch().is_none());
+    assert!(worker.try_dispatch(Whose::Pinned).is_none());
     drop(first);
     assert!(worker.live.is_routable());
     second.settle(Outcome::Ok);
@@ -36,9 +64,9 @@ fn a_worker_at_max_inflight_is_not_routable_until_a_guard_is_dropped() {
 fn a_draining_worker_takes_nothing_new_and_finishes_what_it_has() {
     let fleets = fleets(vec![model("m", vec![nowhere("w0")])]);
     let worker = one(&fleets.models()[0]);
-    let old = worker.try_dispatch().unwrap();
+    let old = worker.try_dispatch(Whose::Pinned).unwrap();
     worker.drain();
-    assert!(worker.try_dispatch().is_none());
+    assert!(worker.try_dispatch(Whose::Pinned).is_none());
     assert!(!worker.live.is_routable());
     assert_eq!(worker.standing().in_flight, 1);
     old.settle(Outcome::Ok);
@@ -53,7 +81,7 @@ fn client_errors_busy_answers_and_aborts_never_take_a_worker_out() {
         ended(&worker, Outcome::ClientError);
         ended(&worker, Outcome::WorkerBusy);
         ended(&worker, Outcome::Cancelled);
-        drop(worker.try_dispatch().unwrap());
+        drop(worker.try_dispatch(Whose::Pinned).unwrap());
     }
     assert_eq!(worker.standing().breaker, BreakerState::Closed);
     assert!(worker.live.is_routable());
@@ -68,7 +96,7 @@ fn failures_in_a_row_take_a_worker_out_of_the_fleet() {
             ended(&worker, outcome);
         }
         assert!(!worker.live.is_routable());
-        assert!(worker.try_dispatch().is_none());
+        assert!(worker.try_dispatch(Whose::Pinned).is_none());
     }
 }
 
@@ -84,9 +112,9 @@ async fn after_the_cool_down_one_request_at_a_time_may_try_without_any_traffic_b
     }
     assert!(!worker.live.is_routable());
     eventually("routable again", || worker.live.is_routable()).await;
-    let probe = worker.try_dispatch().unwrap();
+    let probe = worker.try_dispatch(Whose::Pinned).unwrap();
     assert!(!worker.live.is_routable());
-    assert!(worker.try_dispatch().is_none(), "the probe is out");
+    assert!(worker.try_dispatch(Whose::Pinned).is_none(), "the probe is out");
     drop(probe);
     assert!(worker.live.is_routable(), "an aborted probe frees the probe");
     ended(&worker, Outcome::Ok);
@@ -98,11 +126,11 @@ fn only_503_counts_for_a_wedged_worker() {
     let mut config = model("m", vec![nowhere("w0")]);
     config.breaker.wedged_after = Duration::ZERO;
     let worker = one(&still(config));
-    let mut busy = worker.try_dispatch().unwrap();
+    let mut busy = worker.try_dispatch(Whose::Pinned).unwrap();
     busy.answered(429);
     busy.settle(Outcome::WorkerBusy);
     assert_eq!(worker.standing().breaker, BreakerState::Closed);
-    let mut wedged = worker.try_dispatch().unwrap();
+    let mut wedged = worker.try_dispatch(Whose::Pinned).unwrap();
     wedged.answered(503);
     wedged.settle(Outcome::WorkerBusy);
     assert_eq!(worker.standing().breaker, BreakerState::Open);
@@ -115,8 +143,8 @@ fn attempts_are_counted_by_outcome_and_a_dropped_guard_is_a_cancelled_one() {
     let fleets = crate::fleet::Fleets::new(&config, &metrics);
     let worker = one(&fleets.models()[0]);
     ended(&worker, Outcome::Ok);
-    drop(worker.try_dispatch());
-    let held = worker.try_dispatch();
+    drop(worker.try_dispatch(Whose::Pinned));
+    let held = worker.try_dispatch(Whose::Pinned);
     let page = metrics.page().unwrap();
     for line in [
         r#"tidegate_worker_requests_total{outcome="ok",worker="w0"} 1"#,
@@ -133,7 +161,7 @@ fn many_threads_leave_the_count_at_zero() {
     let worker = one(&still(model("m", vec![nowhere("w0")])));
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| (0..1_000).for_each(|_| drop(worker.try_dispatch())));
+            scope.spawn(|| (0..1_000).for_each(|_| drop(worker.try_dispatch(Whose::Pinned))));
         }
     });
     assert_eq!(worker.standing().in_flight, 0);
@@ -197,7 +225,7 @@ fn a_unix_socket_needs_no_resolver_and_a_name_does() {
     assert!(unix.live.is_routable());
     assert_eq!(name.address(), None);
     assert!(!name.live.is_routable());
-    assert!(name.try_dispatch().is_none());
+    assert!(name.try_dispatch(Whose::Pinned).is_none());
 }
 
 #[test]
@@ -212,4 +240,78 @@ fn rows_have_the_shape_operators_are_promised() {
         }
     }]);
     assert_eq!(rows, expected);
+}
+
+#[test]
+fn a_probe_that_is_out_is_worth_waiting_for_and_an_open_breaker_is_not() {
+    let mut config = model("m", vec![nowhere("w0")]);
+    config.breaker.cool_down = Duration::from_millis(COOL_DOWN);
+    let (fleet, time) = timed(config);
+    let worker = one(&fleet);
+    for _ in 0..3 {
+        ended(&worker, Outcome::WorkerError);
+    }
+    assert!(!fleet.is_worth_waiting_for(), "nothing it has can bring it back");
+    time.store(COOL_DOWN, Ordering::Relaxed);
+    let probe = worker.try_dispatch(Whose::Pinned).unwrap();
+    assert!(worker.try_dispatch(Whose::Waiting).is_none());
+    assert!(fleet.is_worth_waiting_for());
+    probe.settle(Outcome::WorkerError);
+    assert!(!fleet.is_worth_waiting_for());
+}
+
+#[test]
+fn a_report_below_the_limit_lets_in_as_many_as_bring_the_queue_back_to_it() {
+    let mut config = model("m", vec![nowhere("w0"), nowhere("w1")]);
+    config.shed_queue_limit = NonZeroU64::new(5);
+    let (fleet, time) = timed(config);
+    let reported = |waiting| reported(&fleet, &time, waiting);
+    // However many would come at once.
+    let let_in = || {
+        let mut tickets = Vec::new();
+        while !fleet.is_saturated() && tickets.len() < 100 {
+            // In turn, as least load would.
+            let worker = &fleet.workers()[tickets.len() % 2];
+            let now = fleet.clock.now();
+            tickets.push(worker.live.ledger.dispatch(9, Streaming::Streamed, now));
+        }
+        tickets.len()
+    };
+    reported(5);
+    assert_eq!(let_in(), 0);
+    reported(3);
+    assert_eq!(let_in(), 4, "two more at each");
+    assert_eq!(let_in(), 0);
+    reported(4);
+    assert_eq!(let_in(), 2, "what was sent before the report is in it");
+}
+
+/// Looks, the moment it is woken, whether its fleet is saturated.
+struct Looks {
+    fleet: Arc<ModelFleet>,
+    seen: Mutex<Vec<bool>>,
+}
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        self.seen.lock().push(self.fleet.is_saturated());
+    }
+}
+
+#[test]
+fn who_waits_for_a_report_is_told_when_nothing_of_it_is_counted_twice() {
+    let mut config = model("m", vec![nowhere("w0")]);
+    config.shed_queue_limit = NonZeroU64::new(5);
+    let (fleet, time) = timed(config);
+    reported(&fleet, &time, 4);
+    let _ticket = fleet.workers()[0].live.ledger.dispatch(9, Streaming::Streamed, Millis(1));
+    assert!(fleet.is_saturated());
+    let place = fleet.queue.join(None, 1).unwrap();
+    let looks = Arc::new(Looks { fleet: Arc::clone(&fleet), seen: Mutex::default() });
+    let waker = Arc::clone(&looks).into();
+    let mut told = pin!(place.changed());
+    assert!(told.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    // Nobody tells again before the next report.
+    reported(&fleet, &time, 4);
+    assert_eq!(*looks.seen.lock(), [false]);
 }

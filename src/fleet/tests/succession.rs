@@ -2,8 +2,9 @@
 
 use super::support::*;
 use crate::config::{self, ReportChoice};
-use crate::fleet::{BreakerState, Fleets, ModelFleet, Worker};
+use crate::fleet::{BreakerState, Fleets, ModelFleet, Whose, Worker};
 use crate::metrics::{Metrics, Outcome};
+use futures_util::FutureExt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,9 +73,9 @@ fn what_is_known_of_a_worker_outlives_a_reload_and_new_settings_hold() {
     line.model().bytes_per_token.observed(3_000, 1_000);
     let estimate = line.model().bytes_per_token.get();
     let turn = line.model().turn();
-    let stream = worker.try_dispatch().unwrap();
+    let stream = worker.try_dispatch(Whose::Pinned).unwrap();
     for _ in 0..2 {
-        worker.try_dispatch().unwrap().settle(Outcome::WorkerError);
+        worker.try_dispatch(Whose::Pinned).unwrap().settle(Outcome::WorkerError);
     }
     let mut models = two();
     models[0].workers[0].max_inflight = NonZeroU32::new(1);
@@ -89,7 +90,7 @@ fn what_is_known_of_a_worker_outlives_a_reload_and_new_settings_hold() {
     stream.settle(Outcome::WorkerError);
     assert_eq!(kept.standing().breaker, BreakerState::Closed, "three failures of nine");
     line.reload(two());
-    line.worker("w0").try_dispatch().unwrap().settle(Outcome::WorkerError);
+    line.worker("w0").try_dispatch(Whose::Pinned).unwrap().settle(Outcome::WorkerError);
     assert_eq!(line.worker("w0").standing().breaker, BreakerState::Open, "four of three");
 }
 
@@ -98,7 +99,7 @@ fn a_removed_worker_finishes_what_it_has_and_leaves_nothing_behind() {
     let mut line = Line::start(two());
     let gone = line.worker("w1");
     own(line.model(), &gone, 2);
-    let stream = gone.try_dispatch().unwrap();
+    let stream = gone.try_dispatch(Whose::Pinned).unwrap();
     let before = line.reload(vec![model("m", vec![nowhere("w0")])]);
     drop(gone);
     assert_eq!(line.states(), [("w0".to_owned(), "active"), ("w1".to_owned(), "removed")]);
@@ -123,11 +124,41 @@ fn a_removed_worker_without_requests_is_gone_at_once() {
 }
 
 #[test]
+fn who_waits_is_let_out_to_no_worker_that_was_removed_and_who_does_not_holds_on_to_it() {
+    let mut line = Line::start(two());
+    let [finishing, idle] = ["w0", "w1"].map(|id| line.worker(id));
+    let stream = finishing.try_dispatch(Whose::Waiting).unwrap();
+    line.reload(vec![model("m", vec![nowhere("w2")])]);
+    for removed in [&finishing, &idle] {
+        assert!(removed.try_dispatch(Whose::Waiting).is_none(), "{}", removed.id);
+        drop(removed.try_dispatch(Whose::Pinned).unwrap());
+    }
+    line.reload(two());
+    assert!(finishing.try_dispatch(Whose::Waiting).is_some(), "it is back");
+    assert!(idle.try_dispatch(Whose::Waiting).is_none(), "it had left");
+    drop(stream);
+}
+
+#[tokio::test]
+async fn who_is_called_is_woken_when_another_configuration_is_in_force() {
+    let mut line = Line::start(two());
+    let place = line.model().queue.join(None, 1).unwrap();
+    let before = Arc::clone(line.model());
+    let next = vec![model("n", vec![nowhere("w0")])];
+    // Somebody is told whatever the next one has, once it is in force and not before.
+    line.reload(next);
+    assert!(place.changed().now_or_never().is_some());
+    assert!(!line.model().continues(&before));
+    line.reload(two());
+    assert!(!line.model().continues(&before), "it was gone");
+}
+
+#[test]
 fn a_worker_put_back_while_it_finishes_is_the_same_one() {
     let mut line = Line::start(two());
     let worker = line.worker("w1");
     own(line.model(), &worker, 2);
-    let stream = worker.try_dispatch().unwrap();
+    let stream = worker.try_dispatch(Whose::Pinned).unwrap();
     drop(worker);
     line.reload(vec![model("m", vec![nowhere("w0")])]);
     line.reload(two());
@@ -136,7 +167,7 @@ fn a_worker_put_back_while_it_finishes_is_the_same_one() {
     stream.settle(Outcome::Ok);
     assert_eq!(line.model().owned_blocks(&back), 2, "it has not left");
     assert_eq!(line.states()[1].1, "active");
-    assert!(back.try_dispatch().is_some());
+    assert!(back.try_dispatch(Whose::Pinned).is_some());
 }
 
 #[test]
@@ -144,7 +175,7 @@ fn another_url_is_another_worker_and_the_old_one_finishes_beside_it() {
     let mut line = Line::start(two());
     let old = line.worker("w1");
     own(line.model(), &old, 2);
-    let stream = old.try_dispatch().unwrap();
+    let stream = old.try_dispatch(Whose::Pinned).unwrap();
     let moved = at("w1", "127.0.0.1:10".parse().unwrap());
     line.reload(vec![model("m", vec![nowhere("w0"), moved])]);
     let new = line.worker("w1");
@@ -152,7 +183,7 @@ fn another_url_is_another_worker_and_the_old_one_finishes_beside_it() {
     assert_eq!((new.standing().in_flight, line.model().owned_blocks(&new)), (0, 0));
     let states = line.states();
     assert_eq!(states[1..], [("w1".to_owned(), "active"), ("w1".to_owned(), "removed")]);
-    new.try_dispatch().unwrap().settle(Outcome::Ok);
+    new.try_dispatch(Whose::Pinned).unwrap().settle(Outcome::Ok);
     drop(old);
     stream.settle(Outcome::Ok);
     let page = line.page();
@@ -188,7 +219,7 @@ fn a_request_of_an_earlier_configuration_sees_its_own_workers_and_settings() {
     assert_eq!(ids, ["w0", "w1"]);
     assert_eq!(old.workers()[0].weight, 1);
     assert_eq!(line.model().snapshot().workers()[0].weight, 5);
-    let late = before.models()[0].workers()[1].try_dispatch().unwrap();
+    let late = before.models()[0].workers()[1].try_dispatch(Whose::Pinned).unwrap();
     assert_eq!(line.states()[2], ("w1".to_owned(), "removed"));
     late.settle(Outcome::Ok);
     assert_eq!(line.states().len(), 2);
@@ -198,7 +229,7 @@ fn a_request_of_an_earlier_configuration_sees_its_own_workers_and_settings() {
 fn a_model_that_is_gone_takes_its_workers_with_it() {
     let mut line =
         Line::start(vec![model("m", vec![nowhere("w0")]), model("n", vec![nowhere("v0")])]);
-    let stream = line.now.models()[1].workers()[0].try_dispatch().unwrap();
+    let stream = line.now.models()[1].workers()[0].try_dispatch(Whose::Pinned).unwrap();
     line.reload(vec![model("m", vec![nowhere("w0")])]);
     let rows = line.now.rows();
     assert_eq!((rows[1].model.as_str(), rows[1].state), ("n", "removed"));

@@ -2,7 +2,7 @@
 
 use super::super::engine::Job;
 use super::edge::Edge;
-use crate::fleet::ModelFleet;
+use crate::fleet::{ModelFleet, Whose};
 use crate::metrics::Outcome;
 use crate::routing::{self, Attempted, Booking, Placed, Query, Used};
 use smallvec::SmallVec;
@@ -109,6 +109,7 @@ impl Attempts {
             excluded: &mut self.excluded,
             turn: self.turn,
             streaming: sendable.streaming,
+            whose: Whose::Pinned,
         };
         routing::place(&edge.fleet, tried).ok()
     }

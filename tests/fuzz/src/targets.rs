@@ -158,10 +158,10 @@ pub fn snapshot(bytes: &[u8]) {
     snapshot.write(&mut written).expect("a vector");
     assert!(Snapshot::read(&mut &*written).is_ok());
     let running = STATE.pin();
-    for trust in [Trust::Learned, Trust::Now] {
+    for trust in [Trust::Learned { now: u64::MAX }, Trust::Learned { now: 0 }, Trust::Now] {
         let _ = handover::restore(&snapshot, &running.fleets, trust);
     }
-    let _ = handover::take(&running.fleets);
+    let _ = handover::take(&running.fleets, 0);
 }
 
 /// The `route` of a request.
