@@ -13,7 +13,7 @@ use std::time::Duration;
 use support::client::{Connection, chat, exchange, post, request};
 use support::edge::{Edge, model};
 use support::engine::{Engine, Reply, Step, event, stream_end, stream_head};
-use support::relay::shake_hands;
+use support::relay::{shake_hands, to_tls};
 use support::{until, within};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 const CHAT: &str = "/v1/chat/completions";
 const OPEN: &str = "tidegate_client_connections";
 const LIMITED: &str = "tidegate_client_connections_limited_total";
+const SLOW: &str = "tidegate_client_connections_slow_total";
 
 fn limited(most: u32, rest: &str, engine: &Engine) -> String {
     format!("  limits: {{max_connections: {most}}}\n{rest}{}", model(&[], &[engine.url()]))
@@ -115,6 +116,7 @@ async fn one_that_never_sends_a_request_keeps_its_place_for_client_header_only()
     assert!(newcomer.rest().await.is_empty(), "nobody gives way");
     assert!(silent.rest().await.is_empty());
     are_open(&edge, 0.0).await;
+    assert_eq!(edge.metrics().await.sum(SLOW, &["phase=\"head\""]), 1.0);
     assert_eq!(post(edge.traffic, CHAT, &chat("m", "hello")).await.status, 200);
 }
 
@@ -150,6 +152,44 @@ async fn a_tls_client_is_closed_before_its_handshake() {
     drop(silent);
     are_open(&edge, 0.0).await;
     assert!(shake_hands(edge.traffic, "one", "http/1.1").await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tls_client_that_does_not_shake_hands_keeps_its_place_for_client_header_only() {
+    let engine = Engine::start().await;
+    let times = "  timeouts: {client_header: 300ms}\n";
+    let edge = Edge::start_tls(&limited(1, times, &engine)).await;
+    are_open(&edge, 0.0).await;
+    // The head of a record that never comes, and nothing at all.
+    for (at, bytes) in [&b"\x16\x03\x01\x02\0"[..], b""].into_iter().enumerate() {
+        let mut silent = Connection::open(edge.traffic).await;
+        silent.send(bytes).await;
+        are_open(&edge, 1.0).await;
+        assert!(shake_hands(edge.traffic, "one", "http/1.1").await.is_err(), "nobody gives way");
+        assert!(silent.rest().await.is_empty());
+        are_open(&edge, 0.0).await;
+        let slow = edge.metrics().await.sum(SLOW, &["phase=\"handshake\""]);
+        assert_eq!(slow, (at + 1) as f64);
+    }
+    assert_eq!(edge.metrics().await.sum(SLOW, &["phase=\"head\""]), 0.0);
+    let answer = post(to_tls(edge.traffic).await, CHAT, &chat("m", "hello")).await;
+    assert_eq!(answer.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handshake_that_is_over_is_not_waited_for() {
+    let (engine, go_on) = streaming().await;
+    let times = "  timeouts: {client_header: 300ms}\n";
+    let edge = Edge::start_tls(&format!("{times}{}", model(&[], &[engine.url()]))).await;
+    let mut client = Connection::open(to_tls(edge.traffic).await).await;
+    client.send(&ask()).await;
+    assert_eq!(client.head().await.status, 200);
+    // The time of one that came later is over.
+    let mut later = Connection::open(edge.traffic).await;
+    assert!(later.rest().await.is_empty());
+    go_on.notify_one();
+    while client.chunk().await.is_some() {}
+    assert_eq!(edge.metrics().await.sum(SLOW, &[]), 1.0);
 }
 
 type H2 = (SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use support::client::{Answer, Connection, chat, exchange, get, post, request, request_with};
 use support::edge::{Edge, free_address, workers};
 use support::engine::{Engine, Reply, Step, event, stream_head};
+use support::relay::to_tls;
 use support::until;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -108,6 +109,80 @@ async fn a_head_over_the_limit_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_grows_over_the_limit_is_refused_before_it_ends() {
+    let engine = Engine::start().await;
+    let edge = Edge::start(&models("  limits: {max_header_bytes: 2KiB}\n", &[engine.url()])).await;
+    let mut client = Connection::open(edge.traffic).await;
+    client.send(&request("POST", CHAT, chat("m", "hello").as_bytes())).await;
+    assert_eq!(client.answer().await.status, 200);
+    // A body in the same read is none of the head.
+    let long = chat("m", &"a".repeat(10_000));
+    client.send(&request("POST", CHAT, long.as_bytes())).await;
+    assert_eq!(client.answer().await.status, 200);
+    client.send(b"POST /v1/chat/completions HTTP/1.1\r\n").await;
+    client.send(format!("x-long: {}", "a".repeat(100_000)).as_bytes()).await;
+    is_error(&client.answer().await, 431, "headers_too_large");
+    assert!(client.rest().await.is_empty());
+    let page = edge.booked(3).await;
+    assert_eq!(page.sum("tidegate_requests_total", &["outcome=\"client_error\""]), 1.0);
+    assert_eq!(engine.received().len(), 2);
+}
+
+/// What is no HTTP/1 head, or none that Pingora takes.
+const ILLEGIBLE: [&str; 7] = [
+    "GET /x HTTP/1.1\r\nhost: e\r\nno colon\r\n\r\n",
+    "GET /x HTTP/1.1\r\nhost: e\r\nx y: z\r\n\r\n",
+    "GET /x HTTP/9.1\r\nhost: e\r\n\r\n",
+    "GET /x\r\n\r\n",
+    "POST /x HTTP/1.1\r\nhost: e\r\ntransfer-encoding: gzip\r\n\r\n",
+    "POST /x HTTP/1.1\r\nhost: e\r\ncontent-length: 1, 2\r\n\r\n",
+    "\x16\x03\x01\x02\0\x01\0\x01\r\n\r\n",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_nobody_can_read_is_told_so_in_the_edges_way_and_counted() {
+    let engine = Engine::start().await;
+    let edge = Edge::start(&models("", &[engine.url()])).await;
+    let many: String = (0..300).map(|at| format!("x-{at}: v\r\n")).collect();
+    let many = format!("GET /x HTTP/1.1\r\nhost: e\r\n{many}\r\n");
+    let heads: Vec<&str> = ILLEGIBLE.into_iter().chain([many.as_str()]).collect();
+    for (at, head) in heads.iter().enumerate() {
+        let mut client = Connection::open(edge.traffic).await;
+        if at % 2 == 1 {
+            // On a connection that had a request before.
+            client.send(&request("GET", "/v1/models", b"")).await;
+            assert_eq!(client.answer().await.status, 200);
+        }
+        client.send(head.as_bytes()).await;
+        let answer = client.answer().await;
+        is_error(&answer, 400, "bad_request");
+        assert_eq!(answer.header("connection"), Some("close"), "{head}");
+        assert!(client.rest().await.is_empty(), "nothing of Pingora's behind it: {head}");
+    }
+    let page = edge.booked(heads.len() + heads.len() / 2).await;
+    let labels = ["model=\"other\"", "status_class=\"4xx\"", "outcome=\"client_error\""];
+    assert_eq!(page.sum("tidegate_requests_total", &labels), heads.len() as f64);
+    assert_eq!(page.sum("tidegate_requests_in_progress", &[]), 0.0);
+    let decisions = edge.admin("/v1/decisions").await.text();
+    assert_eq!(decisions.matches("\"error\":\"bad_request\"").count(), heads.len());
+    assert!(engine.received().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_refused_over_tls_or_in_the_middle_of_sending_sees_the_answer() {
+    let engine = Engine::start().await;
+    let edge = Edge::start_tls(&models("", &[engine.url()])).await;
+    let mut client = Connection::open(to_tls(edge.traffic).await).await;
+    client.send(ILLEGIBLE[0].as_bytes()).await;
+    is_error(&client.answer().await, 400, "bad_request");
+    let edge = Edge::start(&models("", &[engine.url()])).await;
+    let mut client = Connection::open(edge.traffic).await;
+    let body = "x".repeat(300_000);
+    client.send(format!("{}{body}", ILLEGIBLE[0]).as_bytes()).await;
+    is_error(&client.answer().await, 400, "bad_request");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ambiguous_framing_is_refused_and_the_connection_closed() {
     let engine = Engine::start().await;
     let edge = Edge::start(&models("", &[engine.url()])).await;
@@ -122,8 +197,7 @@ async fn ambiguous_framing_is_refused_and_the_connection_closed() {
     for head in heads {
         let mut client = Connection::open(edge.traffic).await;
         client.send(head).await;
-        let answer = client.answer().await;
-        assert_eq!(answer.status, 400, "{}", String::from_utf8_lossy(head));
+        is_error(&client.answer().await, 400, "bad_request");
         assert!(client.rest().await.is_empty());
     }
     assert!(engine.received().is_empty());

@@ -1,5 +1,67 @@
-//! What clients and engines in the field have sent and others stumbled over, through the whole edge.
-//! What only concerns one module is among its own tests.
+//! What clients and engines in the field have sent and others stumbled over, through the whole edge,
+//! and where the tests of the rest are.
+//!
+//! | From the field | Test |
+//! |---|---|
+//! | Content of images, audio and several texts | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker` |
+//! | Tool turns with null, absent and empty content | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker`, `prompt_field_cases::a_tool_turn_with_null_absent_and_empty_content_gives_a_prompt` |
+//! | Roles only some engines know | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker`, `prompt_field_cases::every_role_is_taken_as_it_is` |
+//! | Tools without parameters, and of other kinds | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker`, `prompt_field_cases::tools_without_parameters_or_of_another_kind_are_opaque` |
+//! | Extras, order and white space of a body | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker`, `prompt_field_cases::extras_and_white_space_around_members_do_not_count` |
+//! | Integers above 2^53, spellings of numbers | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker`, `prompt_field_cases::numbers_of_any_spelling_are_passed_over` |
+//! | Half a surrogate pair | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker`, `prompt_field_cases::a_lone_surrogate_has_bytes_of_its_own` |
+//! | Compressed requests | `affinity::a_compressed_body_is_routed_by_its_prompt_and_forwarded_compressed` |
+//! | Content types, and none | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker`, `field_cases::a_body_without_a_content_type_is_forwarded_without_one` |
+//! | The same key twice | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker`, `models::the_last_of_two_model_keys_wins` |
+//! | Small chunks, extensions, trailers | `bodies::chunked_bodies_arrive_whole`, `smuggling::a_request_is_one_request_at_the_worker_or_none` |
+//! | Lists of prompts | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker`, `prompt_field_cases::a_batch_goes_by_its_longest_prompt_and_empty_items_do_no_harm` |
+//! | Bodies of megabytes, and above the limit | `bodies::bodies_with_a_length_arrive_whole`, `bodies::a_body_over_the_limit_is_refused_before_a_worker_sees_it` |
+//! | White space around a body | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker` |
+//! | Bodies that are no request | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker`, `errors::a_body_that_is_no_json_goes_to_the_default_model` |
+//! | Events that come in lumps | `streams::the_first_event_does_not_wait_for_the_second` |
+//! | Cuts through characters and words | `field_cases::a_stream_passes_unchanged_and_is_understood_however_it_is_cut`, `usage::one_byte_at_a_time_gives_the_same` |
+//! | Event streams as the standard allows them | `field_cases::a_stream_passes_unchanged_and_is_understood_however_it_is_cut`, `usage::every_form_of_events_is_read` |
+//! | Usage in a chunk without choices | `field_cases::a_stream_passes_unchanged_and_is_understood_however_it_is_cut`, `usage::usage_in_a_chunk_of_its_own_counts_once` |
+//! | Clients that leave | `streams::a_client_that_leaves_before_the_first_token_frees_the_worker`, `streams::a_client_that_leaves_in_mid_stream_frees_the_worker`, `streams::a_client_that_leaves_a_plain_answer_frees_the_worker` |
+//! | A worker that dies in mid-stream | `streams::a_worker_that_dies_in_mid_stream_gives_no_proper_end`, `retries::a_stream_that_breaks_counts_against_its_worker_at_its_end` |
+//! | A first token that takes its time | `errors::a_worker_without_a_first_byte_times_out`, `errors::a_short_first_byte_limit_does_not_cut_streams` |
+//! | No retry once a worker may have begun | `retries::a_new_connection_closed_after_the_head_is_not_retried`, `bodies::after_a_refused_first_worker_the_next_one_gets_the_same_bytes` |
+//! | Headers of answers | `field_cases::a_stream_passes_unchanged_and_is_understood_however_it_is_cut`, `headers::repeated_end_to_end_headers_pass_unchanged_and_in_order`, `headers::a_request_id_is_kept_or_made_and_never_doubled` |
+//! | Gate and pin at their exact limits | `pins::owner_fresh_and_other_fresh_at_both_boundaries`, `pins::exactly_at_the_floor_pins` |
+//! | Ranks of which the first is not the busiest | `reports::answers_that_misled_others_are_understood` |
+//! | Reports of every shape, odd counts in them | `reports::answers_that_misled_others_are_understood` |
+//! | Reports at another path in another version | `scrape::auto_takes_the_best_path_that_answers_and_keeps_to_it`, `scrape::the_shape_decides_and_not_the_path` |
+//! | Reports that want a key | `engines::an_engine_that_wants_a_key_gets_it_and_a_wrong_one_is_told_apart`, `credentials::each_worker_gets_its_own_with_probes_and_polls` |
+//! | A worker that was idle when its reports stopped | `regressions::a_worker_whose_reports_stopped_while_it_was_idle_is_not_idle` |
+//! | All reports lost at once | `field_cases::when_every_report_is_lost_owners_keep_their_prompts_and_new_ones_spread` |
+//! | Idle workers that cannot take the request | `field_cases::idle_workers_that_cannot_take_a_request_cancel_no_pin` |
+//! | One system prompt for everybody | `field_cases::a_prompt_everybody_begins_with_does_not_keep_them_at_one_worker` |
+//! | Prompts of a word | `field_cases::very_short_prompts_build_no_affinity` |
+//! | New prompts for an idle fleet | `field_cases::new_prompts_spread_over_an_idle_fleet` |
+//! | Aborted requests that keep their place | `streams::a_client_that_leaves_before_the_first_token_frees_the_worker`, `soak::what_bad_engines_and_bad_clients_do_is_counted_and_leaves_nothing_behind` |
+//! | 400s that take a worker out | `retries::client_errors_and_busy_answers_are_neutral` |
+//! | Failures that look fast | `field_cases::a_worker_that_fails_at_once_looks_fast_and_gets_no_more_for_it`, `learned::garbage_a_cut_stream_a_failure_and_a_client_that_leaves_teach_nothing` |
+//! | An owner that is removed and comes back | `field_cases::an_owner_removed_by_a_reload_owns_nothing_when_it_is_back` |
+//! | Prompts of nothing | `field_cases::bodies_no_parser_would_keep_arrive_as_they_were_at_one_worker`, `prompt_field_cases::empty_prompts_have_no_keys_or_very_few_bytes` |
+//! | Routes whose speeds change places | `learned::traffic_leaves_a_route_that_is_throttled_and_comes_back_when_it_recovers` |
+//! | Shards that overlap | `learned::the_head_is_told_the_route_and_the_second_hop_starts_where_the_first_ends` |
+//! | Paths nobody knows are load | `field_cases::paths_the_edge_does_not_know_count_as_load_and_spread` |
+//! | A broken configuration file | `reload::what_is_wrong_is_told_everywhere_and_changes_nothing`, `config::problems_are_bounded_and_the_rest_is_counted` |
+//! | Reloads while streams run | `reload::twenty_reloads_half_of_them_wrong_cut_no_stream_and_fail_no_request`, `reload::a_removed_worker_finishes_its_stream_and_is_gone` |
+//! | SIGTERM under load | `cli::sigterm_turns_readiness_red_while_the_listener_is_open_and_a_second_one_leaves`, `cli::after_the_drain_delay_the_listener_closes_and_streams_finish` |
+//! | A new binary under load | `lossless::twenty_reloads_and_five_upgrades_under_load_lose_nothing` |
+//! | Connections that close as they are used again | `retries::a_stale_connection_is_replaced_by_a_new_one_and_the_same_bytes_sent`, `retries::however_many_pooled_connections_are_stale_one_retry_suffices` |
+//! | Workers restarted one after the other | `soak::while_workers_are_killed_only_requests_they_had_taken_fail`, `retries::a_worker_whose_probes_fail_is_left_out_until_they_pass` |
+//! | Probes that fail now and then | `hysteresis::three_slow_answers_in_a_row_take_it_out_and_two_good_ones_bring_it_back`, `retries::a_worker_whose_probes_fail_is_left_out_until_they_pass` |
+//! | Heads that never end | `errors::a_client_that_stops_in_its_head_is_cut_off`, `connections::one_that_never_sends_a_request_keeps_its_place_for_client_header_only`, `bodies::a_slow_client_is_waited_for` |
+//! | More connections than descriptors | `shortage::without_descriptors_no_worker_is_blamed` |
+//! | Labels clients choose | `regressions::what_clients_invent_makes_no_series` |
+//! | Workers on IPv6 | `field_cases::a_worker_on_ipv6_is_asked_polled_and_named_with_its_brackets`, `config::worker_urls_are_read_in_every_form` |
+//! | Headers that end at the edge | `headers::hop_by_hop_and_nominated_headers_end_at_the_edge_both_ways` |
+//! | Credentials of workers and of clients | `credentials::each_worker_gets_its_own_with_requests_of_http_1_and_of_http_2`, `credentials::nothing_that_can_be_asked_for_or_read_has_one` |
+//! | A worker that swallows connections | `engines::a_worker_that_swallows_connections_goes_down_and_others_do_not_wait_for_it`, `field_cases::a_worker_that_swallows_requests_delays_nobody_elses` |
+//! | Nobody to route to | `errors::nobody_routable_is_said_with_retry_after` |
+//! | Heads that are too much | `field_cases::heads_that_are_too_much_are_refused_and_the_edge_lives_on`, `errors::a_head_that_grows_over_the_limit_is_refused_before_it_ends` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -313,4 +375,96 @@ async fn a_worker_that_fails_at_once_looks_fast_and_gets_no_more_for_it() {
     }
     // Its breaker opens after three, and stays open for longer than this test.
     assert_eq!(engines[0].received().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_prompts_spread_over_an_idle_fleet() {
+    let (engines, urls) = engines(4).await;
+    let edge = Edge::start(&model(&[], &urls)).await;
+    edge.all_healthy().await;
+    for at in 0..200 {
+        let body = chat("m", &format!("{at} lists every crate. ").repeat(200));
+        assert_eq!(post(edge.traffic, CHAT, &body).await.status, 200);
+    }
+    let shares: Vec<usize> = engines.iter().map(|engine| engine.received().len()).collect();
+    assert!(shares.iter().all(|share| (25..=85).contains(share)), "{shares:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_everybody_begins_with_does_not_keep_them_at_one_worker() {
+    let (engines, urls) = engines(4).await;
+    const SLOTS: u64 = 4;
+    engines.iter().for_each(|engine| engine.set_queue(0, 0));
+    let keys = [
+        "load_reports: {interval: 20ms, format: get_load}",
+        "cache_aware: {worker_queue_limit: 8, saturation_queue_floor: 4, min_matched_tokens: 256}",
+    ];
+    let edge = Edge::start(&model(&keys, &urls)).await;
+    edge.all_healthy().await;
+    edge.reports_are("fresh").await;
+    let common = "the ledger lists every crate. ".repeat(200);
+    let ask = |at: usize| {
+        let system = json!({"role": "system", "content": common});
+        let user = json!({"role": "user", "content": format!("question {at}")});
+        json!({"model": "m", "messages": [system, user]}).to_string()
+    };
+    // Somebody owns it.
+    assert_eq!(post(edge.traffic, CHAT, &ask(0)).await.status, 200);
+    engines.iter().for_each(|engine| engine.answer(|_| Reply::hang()));
+    let mut clients = Vec::new();
+    for at in 1..=48 {
+        let mut client = Connection::open(edge.traffic).await;
+        client.send(&request("POST", CHAT, ask(at).as_bytes())).await;
+        clients.push(client);
+        until("it to be under way", || async {
+            let received: usize = engines.iter().map(|engine| engine.received().len()).sum();
+            (received == at + 1).then_some(())
+        })
+        .await;
+        // Each says how many it has, and is heard.
+        let held = engines.iter().map(|engine| u64::try_from(engine.received().len()).unwrap());
+        let waiting: Vec<u64> = held.map(|held| held.saturating_sub(SLOTS)).collect();
+        for (engine, waiting) in engines.iter().zip(&waiting) {
+            engine.set_queue(*waiting, SLOTS);
+        }
+        until("the queues", || async {
+            let rows = edge.workers().await;
+            let said = rows.iter().map(|row| row["report"]["waiting"].as_u64());
+            said.eq(waiting.iter().copied().map(Some)).then_some(())
+        })
+        .await;
+    }
+    let shares: Vec<usize> = engines.iter().map(|engine| engine.received().len()).collect();
+    assert!(shares.iter().all(|share| (4..=30).contains(share)), "{shares:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_swallows_requests_delays_nobody_elses() {
+    let (engines, urls) = engines(3).await;
+    engines[0].answer(|_| Reply::hang());
+    let keys = [
+        "timeouts: {first_byte: 500ms}",
+        "breaker: {threshold: 2, cool_down: 1h}",
+        "health: {enabled: false}",
+    ];
+    let edge = Edge::start(&model(&keys, &urls)).await;
+    let mut lost = 0;
+    for at in 0..60 {
+        let body = chat("m", &format!("{at} lists every crate. ").repeat(200));
+        let answer = post(edge.traffic, CHAT, &body).await;
+        match answer.status {
+            200 => assert_ne!(answer.header("x-tidegate-worker"), Some("w0")),
+            _ => {
+                assert_eq!(answer.error_code(), "first_byte_timeout");
+                lost += 1;
+            }
+        }
+    }
+    // As many as the breaker takes to open.
+    assert_eq!((lost, engines[0].received().len()), (2, 2));
+}
+
+#[test]
+fn the_list_above_is_true() {
+    support::lists::is_true("field_cases.rs", 59);
 }

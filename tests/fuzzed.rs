@@ -1,6 +1,6 @@
 //! The inputs a fuzzer starts from, and what is close to them, break no promise of
 //! `fuzz/src/targets.rs`; and what is ten times as long takes no more than twelve times the memory.
-//! `benches/work.rs` shows the times.
+//! `benches/work.rs` counts the work.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 

@@ -304,3 +304,97 @@ async fn a_connection_is_used_again_by_http_1_1() {
     assert_eq!(get(edge.traffic, "/v1/models").await.status, 200);
     assert_eq!(post(edge.traffic, CHAT, &chat("m", "hello")).await.status, 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_engine_could_take_for_a_header_of_the_edge_does_not_reach_it() {
+    let engine = Engine::start().await;
+    let edge = Edge::start(&model(&[], &[engine.url()])).await;
+    let headers = "x_tidegate_route: evil\r\nX-Tidegate_Worker: evil\r\nx_forwarded_for: evil\r\n\
+                   X_Forwarded-Proto: evil\r\ncontent_length: 9\r\ntransfer_encoding: evil\r\n\
+                   x_request_id: evil\r\nx_own_thing: passes\r\nx_forwarded: passes\r\n";
+    let (answer, received) = pass(&edge, &engine, headers).await;
+    assert_eq!(answer.status, 200);
+    assert!(!received.head.contains("evil"), "{}", received.head);
+    assert_eq!(received.header("content_length"), None);
+    assert_eq!(received.header("x_own_thing"), Some("passes"));
+    assert_eq!(received.header("x_forwarded"), Some("passes"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_cannot_nominate_away_what_the_edge_adds() {
+    let engine = Engine::start().await;
+    let edge = Edge::start(&model(&["upstream_auth: {bearer: own}"], &[engine.url()])).await;
+    for upgrade in ["", ", upgrade"] {
+        let headers = format!(
+            "connection: close, x-request-id, authorization, content-length, forwarded{upgrade}\r\n\
+             upgrade: websocket\r\nx-request-id: mine\r\nforwarded: for=a\r\nproxy-authorization: Basic eA==\r\n"
+        );
+        let (answer, received) = pass(&edge, &engine, &headers).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(received.all("authorization"), ["Bearer own"]);
+        assert_eq!(received.all("x-request-id"), ["mine"]);
+        assert_eq!(received.all("x-forwarded-for"), ["127.0.0.1"]);
+        assert_eq!(received.header("forwarded"), None);
+        assert_eq!(received.header("proxy-authorization"), None);
+        let nominated = received.header("connection").unwrap_or_default().to_ascii_lowercase();
+        assert!(
+            ["", "keep-alive", "close", "upgrade"].contains(&nominated.as_str()),
+            "{nominated}"
+        );
+    }
+}
+
+/// Targets two servers might read in two ways.
+const TARGETS: [&str; 18] = [
+    "//v1/chat/completions",
+    "/v1//chat/completions",
+    "/v1/chat/completions/",
+    "/v1/../admin",
+    "/./v1/x",
+    "/..",
+    "/%2e%2e/admin",
+    "/v1%2fchat%2Fcompletions",
+    "/v1/%6dodels",
+    "/v1//models",
+    "/V1/Models",
+    "/v1/models;x",
+    "/x;p=1?q=//../",
+    "/x?",
+    "/x?a=b&c=%20+;&d&a=%",
+    "/x?a?b=http://e/",
+    "/x/%00%ff",
+    "/~!$&'()*+,;=:@x",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_reaches_the_worker_as_it_is_and_is_taken_for_no_other() {
+    let engine = Engine::start().await;
+    let edge = Edge::start(&model(&["aliases: [default]"], &[engine.url()])).await;
+    for target in TARGETS {
+        let answer = get(edge.traffic, target).await;
+        assert_eq!(answer.status, 200, "{target}: {}", answer.text());
+        let received = engine.received().pop().unwrap();
+        assert_eq!(received.target, target);
+    }
+    let page = edge.booked(TARGETS.len()).await;
+    let others = page.sum("tidegate_requests_total", &["path=\"other\""]);
+    assert_eq!(others, TARGETS.len() as f64);
+    let known = format!("{CHAT}?api-version=1&x=%2F");
+    assert_eq!(post(edge.traffic, &known, &chat("m", "hello")).await.status, 200);
+    assert_eq!(engine.received().pop().unwrap().target, known);
+    assert_eq!(get(edge.traffic, "/v1/models?x=1").await.json()["object"], "list");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_target_passes_up_to_the_limit_of_heads_and_is_refused_beyond() {
+    let engine = Engine::start().await;
+    let edge = Edge::start(&model(&["aliases: [default]"], &[engine.url()])).await;
+    let long = format!("/x?{}", "a".repeat(60_000));
+    assert_eq!(get(edge.traffic, &long).await.status, 200);
+    assert_eq!(engine.received().pop().unwrap().target, long);
+    let longer = format!("/x?{}", "a".repeat(65_600));
+    let answer = get(edge.traffic, &longer).await;
+    assert!([400, 431].contains(&answer.status), "{}", answer.status);
+    assert!(!answer.error_code().is_empty());
+    assert_eq!(engine.received().len(), 1);
+}

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tidegate::metrics::{
-    Limited, Metrics, Outcome, PollResult, QueueOutcome, ReportState, RetryCause, RoutesView,
+    Limited, Metrics, Outcome, PollResult, QueueOutcome, ReportState, RetryCause, RoutesView, Slow,
     WorkerView,
 };
 use tidegate::prompt::Dialect;
@@ -89,6 +89,7 @@ fn closed_sets() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
                 .chain(SampleResult::ALL.iter().map(|result| result.as_str()))
                 .collect(),
         ),
+        ("phase", Slow::ALL.iter().map(|phase| phase.as_str()).collect()),
         ("kind", BTreeSet::from(["prompt", "cached", "completion"])),
         ("path", Dialect::ALL.iter().map(|dialect| dialect.as_str()).collect()),
     ])

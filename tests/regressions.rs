@@ -19,7 +19,6 @@
 
 mod support;
 
-use std::path::Path;
 use support::client::{Answer, chat, exchange, post, request};
 use support::edge::{Edge, model};
 use support::engine::{Engine, engines};
@@ -222,24 +221,7 @@ async fn what_clients_invent_makes_no_series() {
     assert!(!page.contains("junk") && !page.contains("BREW") && !page.contains("h99"));
 }
 
-/// Every test the module names is there.
 #[test]
 fn the_list_above_is_true() {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
-    let own = read(&tests.join("regressions.rs"));
-    let rows: Vec<&str> = own.lines().filter(|line| line.starts_with("//! | ")).skip(1).collect();
-    assert_eq!(rows.len(), 12);
-    for row in rows {
-        let named: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
-        assert!(!named.is_empty(), "{row}");
-        for name in named {
-            let (file, test) = name.split_once("::").unwrap();
-            let file = match file {
-                "dispatch" => tests.join("../src/fleet/tests/dispatch.rs"),
-                file => tests.join(format!("{file}.rs")),
-            };
-            assert!(read(&file).contains(&format!("fn {test}(")), "{name}");
-        }
-    }
+    support::lists::is_true("regressions.rs", 12);
 }

@@ -102,6 +102,34 @@ const FRAMINGS: &[(&str, &str, Fate)] = &[
         "content_length: 9\r\ncontent-length: 2\r\n\r\n{}",
         Passed("{}"),
     ),
+    (
+        "another spelling of a coding",
+        "transfer_encoding: chunked\r\ncontent-length: 2\r\n\r\n{}",
+        Passed("{}"),
+    ),
+    (
+        "nominated headers of the edge",
+        "connection: x-request-id, x-tidegate-worker\r\ncontent-length: 2\r\n\r\n{}",
+        Passed("{}"),
+    ),
+    (
+        "more nominated names than anybody needs",
+        "connection: a, b, c, d, e, f, g, h, i, j, k\r\ncontent-length: 2\r\n\r\n{}",
+        Refused,
+    ),
+    ("a nominated quote", "connection: \"x-a\"\r\ncontent-length: 2\r\n\r\n{}", Refused),
+    ("a nominated sender", "connection: x-forwarded-for\r\ncontent-length: 2\r\n\r\n{}", Refused),
+    ("an expectation nobody knows", "expect: tea\r\ncontent-length: 2\r\n\r\n{}", Passed("{}")),
+    (
+        "trailers that are announced",
+        "te: trailers\r\ntrailer: host\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nhost: f\r\n\r\n",
+        Passed("{}"),
+    ),
+    (
+        "a trailer that is folded",
+        "transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\na: b\r\n c\r\n\r\n",
+        Passed("{}"),
+    ),
     ("chunks", "transfer-encoding: Chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n", Passed("{}")),
     (
         "chunks with trailers",
@@ -172,6 +200,21 @@ const LINES: &[(&str, &str, Fate)] = &[
     ("an encoded line end", "GET {}%0d%0ax: HTTP/1.1\r\nhost: e\r\n\r\n", Passed("")),
     ("an absolute target", "GET http://e{} HTTP/1.1\r\nhost: e\r\n\r\n", Passed("")),
     ("an absolute target elsewhere", "GET http://f{} HTTP/1.1\r\nhost: e\r\n\r\n", Refused),
+    (
+        "an absolute target of another scheme",
+        "GET ftp://e{} HTTP/1.1\r\nhost: e\r\n\r\n",
+        Passed(""),
+    ),
+    ("an absolute target in capitals", "GET HTTP://e{} HTTP/1.1\r\nhost: e\r\n\r\n", Passed("")),
+    ("an absolute target with a user", "GET http://a@e{} HTTP/1.1\r\nhost: e\r\n\r\n", Refused),
+    ("a target that is a word", "GET e{} HTTP/1.1\r\nhost: e\r\n\r\n", Refused),
+    ("a target that is a star and more", "OPTIONS *{} HTTP/1.1\r\nhost: e\r\n\r\n", Refused),
+    ("a target with a query of lines", "GET {}?a=%0d%0ab HTTP/1.1\r\nhost: e\r\n\r\n", Passed("")),
+    ("a target with a fragment", "GET {}#/b HTTP/1.1\r\nhost: e\r\n\r\n", Passed("")),
+    ("a target with dots", "GET {}../../c HTTP/1.1\r\nhost: e\r\n\r\n", Passed("")),
+    ("two versions", "GET {} HTTP/1.1 HTTP/1.1\r\nhost: e\r\n\r\n", Refused),
+    ("a method with a colon", "GET: {} HTTP/1.1\r\nhost: e\r\n\r\n", Refused),
+    ("a method in small letters", "get {} HTTP/1.1\r\nhost: e\r\n\r\n", Passed("")),
     ("a host of nothing", "GET {} HTTP/1.1\r\nhost:\r\n\r\n", Passed("")),
     ("a host with a user", "GET {} HTTP/1.1\r\nhost: a@b:80\r\n\r\n", Refused),
     (
@@ -310,19 +353,85 @@ const STREAMS: &[(&str, Fields, &str, Fate)] = &[
 ];
 
 /// Pseudo-headers that would be lines of their own in HTTP/1.
-const PSEUDO: &[(&str, [(&str, &str); 4])] = &[
+const PSEUDO: &[(&str, Fields)] = &[
     (
         "a line end in a path",
-        [
+        &[
             (":method", "POST"),
             (":scheme", "http"),
             (":authority", "e"),
             (":path", "/p HTTP/1.1\r\nhost: e\r\n\r\nGET /smuggled"),
         ],
     ),
+    ("no path", &[(":method", "POST"), (":scheme", "http"), (":authority", "e")]),
+    (
+        "an empty path",
+        &[(":method", "POST"), (":scheme", "http"), (":authority", "e"), (":path", "")],
+    ),
+    ("no method", &[(":scheme", "http"), (":authority", "e"), (":path", "/p")]),
+    ("no scheme", &[(":method", "POST"), (":authority", "e"), (":path", "/p")]),
+    (
+        "a pseudo-header behind another one",
+        &[
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":authority", "e"),
+            ("x-a", "b"),
+            (":path", "/p"),
+        ],
+    ),
+    (
+        "a pseudo-header nobody knows",
+        &[
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":authority", "e"),
+            (":path", "/p"),
+            (":worker", "w0"),
+        ],
+    ),
+    (
+        "a pseudo-header of answers",
+        &[
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":authority", "e"),
+            (":path", "/p"),
+            (":status", "200"),
+        ],
+    ),
+    (
+        "two authorities",
+        &[
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":authority", "e"),
+            (":authority", "f"),
+            (":path", "/p"),
+        ],
+    ),
+    (
+        "a user in an authority",
+        &[(":method", "POST"), (":scheme", "http"), (":authority", "a@e"), (":path", "/p")],
+    ),
+    (
+        "a star for a path",
+        &[(":method", "POST"), (":scheme", "http"), (":authority", "e"), (":path", "*")],
+    ),
+    ("a tunnel", &[(":method", "CONNECT"), (":authority", "e:443")]),
+    (
+        "a tunnel of another protocol",
+        &[
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "http"),
+            (":authority", "e"),
+            (":path", "/p"),
+        ],
+    ),
     (
         "a space in a path",
-        [
+        &[
             (":method", "POST"),
             (":scheme", "http"),
             (":authority", "e"),
@@ -331,11 +440,11 @@ const PSEUDO: &[(&str, [(&str, &str); 4])] = &[
     ),
     (
         "a path that is none",
-        [(":method", "POST"), (":scheme", "http"), (":authority", "e"), (":path", "smuggled")],
+        &[(":method", "POST"), (":scheme", "http"), (":authority", "e"), (":path", "smuggled")],
     ),
     (
         "a line in a method",
-        [
+        &[
             (":method", "GET /smuggled HTTP/1.1\r\nx: "),
             (":scheme", "http"),
             (":authority", "e"),
@@ -344,7 +453,7 @@ const PSEUDO: &[(&str, [(&str, &str); 4])] = &[
     ),
     (
         "a line in an authority",
-        [(":method", "POST"), (":scheme", "http"), (":authority", "e\r\nx: y"), (":path", "/p")],
+        &[(":method", "POST"), (":scheme", "http"), (":authority", "e\r\nx: y"), (":path", "/p")],
     ),
 ];
 
@@ -369,6 +478,13 @@ fn h2_request<'a>(
     fields: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
     data: &str,
 ) -> Vec<u8> {
+    let mut bytes = frame(1, 4, stream, &h2_block(fields));
+    bytes.extend(frame(0, 1, stream, data.as_bytes()));
+    bytes
+}
+
+/// Header fields, byte by byte.
+fn h2_block<'a>(fields: impl IntoIterator<Item = &'a (&'a str, &'a str)>) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
         block.push(0);
@@ -377,9 +493,7 @@ fn h2_request<'a>(
             block.extend_from_slice(text.as_bytes());
         }
     }
-    let mut bytes = frame(1, 4, stream, &block);
-    bytes.extend(frame(0, 1, stream, data.as_bytes()));
-    bytes
+    block
 }
 
 /// Was the stream answered with 200? The connection is closed by the edge in time.
@@ -418,13 +532,41 @@ async fn a_stream_of_http2_is_one_request_at_the_worker_or_none() {
         }
     }
     for (name, fields) in PSEUDO {
-        let answered = h2_attempted(&edge, &h2_request(1, fields, "{}")).await;
+        let answered = h2_attempted(&edge, &h2_request(1, *fields, "{}")).await;
         assert!(!answered, "{name}");
     }
     let received = engine.received();
     assert!(received.iter().all(is_plain), "{received:?}");
     let got: Vec<_> = received.into_iter().map(|one| (one.target, one.body)).collect();
     assert_eq!(got, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trailers_of_http2_are_no_headers() {
+    let engine = Engine::start().await;
+    let models = "  models:\n    - name: m\n      aliases: [default]\n      workers:\n";
+    let edge = Edge::start_h2c(&format!("{models}{}", workers(&[engine.url()]))).await;
+    let fields = [(":method", "POST"), (":scheme", "http"), (":authority", "e"), (":path", "/t")];
+    let trailers: [Fields; 3] = [
+        &[("x-trailer", "1"), ("x-tidegate-worker", "w9")],
+        &[("content-length", "9"), ("host", "f")],
+        &[(":path", "/smuggled")],
+    ];
+    for trailers in trailers {
+        // The last frame ends the stream in the place of the data.
+        let mut bytes = h2_request(1, &fields, "{}");
+        let data = bytes.len() - 9 - 2;
+        bytes[data + 4] = 0;
+        bytes.extend(frame(1, 5, 1, &h2_block(trailers)));
+        h2_attempted(&edge, &bytes).await;
+    }
+    for received in engine.received() {
+        assert!(is_plain(&received), "{}", received.head);
+        assert_eq!((received.target.as_str(), received.body_len), ("/t", 2));
+        for name in ["x-trailer", "x-tidegate-worker"] {
+            assert_eq!(received.header(name), None);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -149,6 +149,27 @@ async fn a_workers_authority_that_changes_is_read_again() {
     assert_eq!(get(edge.admin, "/readyz").await.status, 200, "the old one stays");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_somebody_vouched_for_who_is_trusted_no_more_takes_no_request() {
+    let engine = Engine::start().await;
+    let worker = from_tls(engine.address, "one").await;
+    let row = format!(
+        "  health: {{enabled: false}}\n  timeouts: {{worker_idle: 60s}}\n  models:\n    - name: m\n      workers:\n        - {{id: w0, url: \"https://{worker}\", tls: {{sni: one.test, ca: home/ca.pem}}}}\n"
+    );
+    let one = fs::read_to_string(pem("one-ca.pem")).unwrap();
+    let edge = Edge::start_beside("home", &[("ca.pem", &one)], &row).await;
+    for _ in 0..2 {
+        assert_eq!(post(edge.traffic, CHAT, &chat("m", "hello")).await.status, 200);
+    }
+    let connections: Vec<u64> = engine.received().iter().map(|of| of.connection).collect();
+    assert_eq!(connections, [connections[0]; 2], "it is kept");
+    put(&edge, "two-ca.pem", "home/ca.pem");
+    assert_eq!(edge.post("/v1/reload").await.status, 200);
+    let answer = post(edge.traffic, CHAT, &chat("m", "hello")).await;
+    assert_eq!((answer.status, answer.error_code().as_str()), (502, "worker_unreachable"));
+    assert_eq!(engine.received().len(), 2);
+}
+
 #[test]
 fn what_is_no_key_pair_is_named_by_the_check() {
     let directory = tempfile::tempdir().unwrap();

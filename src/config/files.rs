@@ -1,9 +1,10 @@
 //! Files the configuration names. Those of workers (`discovery.file`): what they say now, and what
 //! they said when they were last good. One that is written by a program may be wrong for a while; the
-//! fleet must outlive that. Those of certificates and keys: only whether they are what they were.
+//! fleet must outlive that. Those of certificates and keys: whether they are what they were; what was
+//! read of them is in the configuration.
 
 use super::node;
-use super::{ConfigError, ConfigErrors};
+use super::{Authorities, ConfigError, ConfigErrors};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,6 +30,8 @@ struct Reading {
     texts: BTreeMap<PathBuf, Option<String>>,
     /// Hashes, as a key is not to be kept twice; `None`: it could not be read.
     pems: BTreeMap<PathBuf, Option<u128>>,
+    /// A file that a whole fleet names is read and checked once.
+    authorities: BTreeMap<PathBuf, Result<Authorities, String>>,
     /// Those whose present text is not used.
     bad: Vec<PathBuf>,
     problems: Vec<ConfigError>,
@@ -56,6 +59,20 @@ impl Files {
         pem
     }
 
+    /// The authorities a file holds now.
+    pub(super) fn authorities(&self, path: &Path) -> Result<Authorities, String> {
+        if let Some(known) = self.reading.borrow().authorities.get(path) {
+            return known.clone();
+        }
+        let found = match self.pem(path) {
+            Ok(pem) => Authorities::from_pem(path, &pem)
+                .ok_or_else(|| "must hold a certificate of an authority, as PEM".to_owned()),
+            Err(error) => Err(format!("must be a readable file: {error}")),
+        };
+        self.reading.borrow_mut().authorities.insert(path.to_owned(), found.clone());
+        found
+    }
+
     /// What it said when it was last good.
     pub(super) fn good(&self, path: &Path) -> Option<&str> {
         self.good.get(path).map(String::as_str)
@@ -72,6 +89,8 @@ impl Files {
     /// kept as they were.
     pub(super) fn accepted(&mut self) -> Option<ConfigErrors> {
         let reading = self.reading.get_mut();
+        // They are the configuration's from now on.
+        reading.authorities.clear();
         let texts = reading.texts.iter().filter(|(path, _)| !reading.bad.contains(path));
         for (path, text) in texts {
             if let Some(text) = text {

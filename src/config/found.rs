@@ -4,7 +4,7 @@ use super::{
     Config, Discovery, DnsName, Model, Policy, Scheme, Shard, UpstreamAuth, Worker, WorkerHost,
     WorkerSource, WorkerUrl,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tidegate_policy::fleet::WorkerId;
@@ -60,9 +60,9 @@ impl Model {
         let found = addresses
             .iter()
             .map(|address| Worker { shard: shard.clone(), ..worker(*address, auth) });
-        let is_new = |worker: &Worker| {
-            self.workers.iter().all(|known| known.id != worker.id && known.url != worker.url)
-        };
+        let ids: HashSet<&WorkerId> = self.workers.iter().map(|known| &known.id).collect();
+        let urls: HashSet<&WorkerUrl> = self.workers.iter().map(|known| &known.url).collect();
+        let is_new = |worker: &Worker| !ids.contains(&worker.id) && !urls.contains(&worker.url);
         model.workers.extend(found.filter(is_new));
         model
     }

@@ -1,6 +1,5 @@
-//! Certificates: a listener's with its key, checked to belong together, and workers' authorities.
+//! A listener's certificate with its key, checked to belong together.
 
-use rustls::RootCertStore;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -46,10 +45,4 @@ impl std::fmt::Debug for KeyPair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("***")
     }
-}
-
-/// Is there one among these PEM certificates that can be trusted in?
-pub(super) fn has_authority(pem: &[u8]) -> bool {
-    let found = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
-    found.into_iter().any(|certificate| RootCertStore::empty().add(certificate).is_ok())
 }

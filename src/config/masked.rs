@@ -4,8 +4,8 @@
 use super::kinds::{show_duration, show_size};
 use super::words::{CHOICES, FORMATS, FORWARDED, HALF_CLOSE, PIN_ORDERS, ROLES, STATES, word};
 use super::{
-    Address, Breaker, Config, Discovery, Health, Learned, Listener, LoadReports, Model, Policy,
-    Queue, Retries, Timeouts, UpstreamAuth, Worker, WorkerSource, WorkerTls,
+    Address, Authorities, Breaker, Config, Discovery, Health, Learned, Listener, LoadReports,
+    Model, Policy, Queue, Retries, Timeouts, UpstreamAuth, Worker, WorkerSource, WorkerTls,
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -247,6 +247,7 @@ fn auth(of: &UpstreamAuth) -> Value {
 
 fn worker(of: &Worker) -> Value {
     let WorkerTls { sni, ca } = &of.tls;
+    let ca = ca.as_ref().map(Authorities::file);
     let tls = (sni.is_some() || ca.is_some()).then(|| json!({"sni": sni, "ca": ca}));
     json!({
         "id": of.id.as_str(),

@@ -9,6 +9,7 @@
 //!
 //! Deliberately absent: keys of features that are not built are refused, not ignored.
 
+mod authorities;
 mod boot_keys;
 mod calibration;
 mod check;
@@ -30,6 +31,7 @@ mod source;
 mod watch;
 mod words;
 
+pub use authorities::Authorities;
 pub use calibration::Calibration;
 pub use edge::{
     AccessLog, Address, Admin, Forwarded, HalfClose, Http, Index, Limits, Listener, ListenerTls,

@@ -1,6 +1,6 @@
 //! One model: its policy and its workers.
 
-use super::{Breaker, Health, LoadReports, Retries, Timeouts, UpstreamAuth};
+use super::{Authorities, Breaker, Health, LoadReports, Retries, Timeouts, UpstreamAuth};
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
@@ -218,8 +218,8 @@ impl std::fmt::Display for DnsName {
 pub struct WorkerTls {
     /// Server name; the URL's host if unset.
     pub sni: Option<String>,
-    /// PEM file of the CAs to trust instead of the system's.
-    pub ca: Option<PathBuf>,
+    /// The CAs to trust instead of the system's.
+    pub ca: Option<Authorities>,
 }
 
 /// A worker's URL: `http://host:port`, `https://host:port` or `unix:/path`; no path, no query.

@@ -1,50 +1,26 @@
-//! An https worker's own certificate authorities, for requests and probes.
+//! An https worker's own certificate authorities as Pingora takes them, for requests and probes.
 
+use crate::config::Authorities;
 use pingora::utils::tls::{WrappedX509, parse_x509};
-use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use std::path::Path;
 use std::sync::Arc;
-use tidegate_policy::fleet::WorkerId;
+use xxhash_rust::xxh3::Xxh3;
 
 /// What a peer takes as its authorities.
 pub type CaType = [WrappedX509];
 
-/// The certificates of a PEM file. With an unreadable file or an empty one no connection can be
-/// made: trusting the system's authorities instead would be worse.
-pub(super) fn load(worker: &WorkerId, file: &Path) -> Arc<CaType> {
-    let certificates: Vec<CertificateDer<'static>> = match CertificateDer::pem_file_iter(file) {
-        Ok(found) => found.filter_map(Result::ok).filter(is_authority).collect(),
-        Err(error) => {
-            log::error!("worker {worker}: {}: {error}", file.display());
-            Vec::new()
-        }
-    };
-    if certificates.is_empty() {
-        log::error!("worker {worker}: {}: no usable certificate", file.display());
-    }
-    let wrap = |der: CertificateDer<'_>| WrappedX509::new(der.to_vec(), parse_x509);
-    certificates.into_iter().map(wrap).collect()
+/// Pingora's parser panics on what is no certificate; these were checked with the configuration.
+pub(super) fn for_peers(authorities: &Authorities) -> Arc<CaType> {
+    let certificates = authorities.certificates().iter();
+    certificates.map(|der| WrappedX509::new(der.to_vec(), parse_x509)).collect()
 }
 
-/// Pingora's parser panics on what is no certificate, so this one goes first.
-fn is_authority(der: &CertificateDer<'static>) -> bool {
-    RootCertStore::empty().add(der.clone()).is_ok()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use std::io::Write;
-
-    #[test]
-    fn garbage_and_missing_files_give_nobody_to_trust() {
-        let worker = WorkerId::from("w0");
-        assert!(load(&worker, Path::new("/nonexistent/ca.pem")).is_empty());
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
-        assert!(load(&worker, file.path()).is_empty());
+/// Tells sets of authorities apart: a connection that one of them vouched for is none that another
+/// one did, and Pingora does not ask when it takes one from a pool. Zero stands for the system's.
+pub(super) fn fingerprint(authorities: Option<&Authorities>) -> u64 {
+    let Some(authorities) = authorities else { return 0 };
+    let mut hash = Xxh3::new();
+    for certificate in authorities.certificates() {
+        hash.update(certificate);
     }
+    hash.digest()
 }

@@ -106,7 +106,7 @@ impl Tasks {
                     dns_interval: fleets.dns_interval,
                 };
                 let number = worker.lasting.number;
-                let known = before.remove(&number).filter(|known| known.is_for(&settings));
+                let known = before.remove(&number).filter(|known| known.settings == settings);
                 let watched = known.unwrap_or_else(|| self.watch(worker, settings));
                 self.workers.insert(number, watched);
             }
@@ -138,13 +138,6 @@ impl Tasks {
         start(format!("probes of {}", worker.id), move || {
             health::watch(Arc::clone(&worker), rules.clone(), Arc::clone(&prober))
         })
-    }
-}
-
-impl Watched {
-    /// A file of CAs may have changed under its name.
-    fn is_for(&self, settings: &Settings) -> bool {
-        self.settings == *settings && settings.worker.tls.ca.is_none()
     }
 }
 

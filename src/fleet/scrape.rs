@@ -6,11 +6,12 @@
 //! follows no redirect and reads at most [`tidegate_reports::MAX_BODY_BYTES`].
 
 use super::WorkerAddress;
-use crate::config::{self, LoadReports, ReportChoice, Scheme, UpstreamAuth, WorkerHost};
+use crate::config::{
+    self, Authorities, LoadReports, ReportChoice, Scheme, UpstreamAuth, WorkerHost,
+};
 use client::{GetError, Line, OwnClient};
 use http::StatusCode;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::time::Duration;
 use tidegate_reports::{LoadReport, ReportError, ReportFormat, dp_size_of_server_info, parse};
 use tokio::time::{Instant, timeout_at};
@@ -47,8 +48,8 @@ pub struct Target {
     pub host: String,
     /// Server name of an https worker; its IP address if `None`.
     pub sni: Option<String>,
-    /// PEM file of the CAs to trust instead of the system's.
-    pub ca: Option<PathBuf>,
+    /// CAs to trust instead of the system's.
+    pub ca: Option<Authorities>,
     /// Sent with every poll.
     pub auth: Option<UpstreamAuth>,
 }

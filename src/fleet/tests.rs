@@ -5,3 +5,4 @@ mod engines;
 mod names;
 mod succession;
 mod support;
+mod trust;

@@ -56,6 +56,7 @@ pub struct Worker {
     pub live: Arc<Live>,
     /// Own CAs of an https worker.
     pub authorities: Option<Arc<CaType>>,
+    trust: u64,
     pub(super) lasting: Arc<Lasting>,
 }
 
@@ -65,7 +66,8 @@ impl Worker {
             id: lasting.id.clone(),
             slot: lasting.slot,
             live: Arc::clone(&lasting.live),
-            authorities: config.tls.ca.as_deref().map(|file| authorities::load(&config.id, file)),
+            authorities: config.tls.ca.as_ref().map(authorities::for_peers),
+            trust: authorities::fingerprint(config.tls.ca.as_ref()),
             config,
             lasting,
         })
@@ -128,9 +130,9 @@ impl Worker {
         self.lasting.set_draining(false);
     }
 
-    /// Which pool its connections are taken from.
+    /// Which pool its connections are taken from: one for each set of authorities.
     pub fn pool(&self) -> u64 {
-        self.lasting.pool()
+        self.lasting.pool() ^ self.trust
     }
 
     /// The worker closed a pooled connection, so the others are suspect: new ones are made from

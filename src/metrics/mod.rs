@@ -16,7 +16,7 @@ mod workers;
 
 pub use decisions::{DecisionFamilies, DecisionMetrics};
 pub use outcome::Outcome;
-pub use process::{Limited, ProcessMetrics};
+pub use process::{Limited, ProcessMetrics, Slow};
 pub use queue::{QueueFamilies, QueueMetrics, QueueOutcome};
 pub use requests::{OTHER, RequestFamilies, RequestMetrics, RetryCause};
 pub use routes::{RouteFamilies, RouteMetrics, RoutesView};

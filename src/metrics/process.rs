@@ -27,6 +27,28 @@ impl Limited {
     }
 }
 
+/// What of a client took longer than `client_header`, so that its connection was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slow {
+    /// Its TLS handshake.
+    Handshake,
+    /// A request's head, or the first byte of one.
+    Head,
+}
+
+impl Slow {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Handshake, Self::Head];
+
+    /// The label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Handshake => "handshake",
+            Self::Head => "head",
+        }
+    }
+}
+
 const APPLIED: &str = "applied";
 const REJECTED: &str = "rejected";
 
@@ -45,6 +67,7 @@ pub struct ProcessMetrics {
     /// Open connections of clients.
     pub connections: IntGauge,
     connections_limited: IntCounterVec,
+    connections_slow: IntCounterVec,
     /// What indexes of models that are gone evicted, by [`Cause`]. Locked while totals are written:
     /// two scrapes at once must not both add what one of them saw.
     gone: Mutex<[u64; Cause::ALL.len()]>,
@@ -88,6 +111,11 @@ impl ProcessMetrics {
                 "Clients' connections closed at max_connections: refused ones were new, displaced ones idle.",
                 &["result"],
             )?,
+            connections_slow: counters(
+                "tidegate_client_connections_slow_total",
+                "Clients' connections closed because a TLS handshake or a request's head took longer than client_header.",
+                &["phase"],
+            )?,
             gone: Mutex::default(),
         };
         registry.register(Box::new(metrics.config_generation.clone()))?;
@@ -104,12 +132,21 @@ impl ProcessMetrics {
         for result in Limited::ALL {
             metrics.connections_limited.with_label_values(&[result.as_str()]);
         }
+        registry.register(Box::new(metrics.connections_slow.clone()))?;
+        for phase in Slow::ALL {
+            metrics.connections_slow.with_label_values(&[phase.as_str()]);
+        }
         Ok(metrics)
     }
 
     /// A client's connection was closed because there are too many.
     pub fn connections_limited(&self, result: Limited) {
         self.connections_limited.with_label_values(&[result.as_str()]).inc();
+    }
+
+    /// A client's connection was closed because it was too slow.
+    pub fn connection_slow(&self, phase: Slow) {
+        self.connections_slow.with_label_values(&[phase.as_str()]).inc();
     }
 
     /// This configuration is in force; 1 is the one of the start, which is no change.

@@ -6,6 +6,9 @@
 //! with that rest, and the whole body takes its place. Without a length it is armed from the start;
 //! an HTTP/1.1 body that outgrows it is left *before* its end, where its JSON value closes, and
 //! Pingora reads on from there. HTTP/2 has no such place to stop, hence 411.
+//!
+//! Behind an HTTP/2 body with trailers Pingora asks once more, with nothing, as it sees the end only
+//! then: the body has gone by that time.
 
 use super::reply::Refusal;
 use crate::limited::PERMIT_BYTES;
@@ -37,7 +40,12 @@ pub(super) enum RequestBody {
     #[default]
     Empty,
     /// All of it.
-    Whole(Held),
+    Whole {
+        /// What was read.
+        held: Held,
+        /// Was it handed to the worker of this attempt?
+        forwarded: bool,
+    },
     /// Its beginning; Pingora reads the rest from the client while it forwards.
     Opening {
         /// What was read.
@@ -76,15 +84,23 @@ impl RequestBody {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Empty => &[],
-            Self::Whole(held) | Self::Opening { held, .. } => &held.bytes,
+            Self::Whole { held, .. } | Self::Opening { held, .. } => &held.bytes,
         }
     }
 
     /// Can it be sent again from its first byte?
     pub(super) fn is_replayable(&self) -> bool {
         match self {
-            Self::Empty | Self::Whole(_) => true,
+            Self::Empty | Self::Whole { .. } => true,
             Self::Opening { forwarded, .. } => !forwarded,
+        }
+    }
+
+    /// Another attempt begins: it has to be sent from its first byte.
+    pub(super) fn rewind(&mut self) {
+        match self {
+            Self::Empty | Self::Opening { .. } => {}
+            Self::Whole { forwarded, .. } => *forwarded = false,
         }
     }
 
@@ -95,7 +111,9 @@ impl RequestBody {
     pub(super) fn forward(&mut self, piece: &mut Option<Bytes>) -> Result<(), Refusal> {
         match self {
             Self::Empty => {}
-            Self::Whole(held) => *piece = Some(held.bytes.clone()),
+            Self::Whole { held, forwarded } => {
+                *piece = (!std::mem::replace(forwarded, true)).then(|| held.bytes.clone());
+            }
             Self::Opening { held, forwarded, left, max_body_bytes } => {
                 let rest = piece.as_ref().map_or(0, |rest| rest.len() as u64);
                 *left = left.checked_sub(rest).ok_or(Refusal::BodyTooLarge(*max_body_bytes))?;
@@ -116,7 +134,7 @@ impl RequestBody {
     pub(super) fn release(&mut self) {
         match self {
             Self::Empty => {}
-            Self::Whole(_) => *self = Self::Empty,
+            Self::Whole { .. } => *self = Self::Empty,
             Self::Opening { forwarded: false, .. } => {}
             Self::Opening { held, .. } => *held = Held::default(),
         }
@@ -195,7 +213,7 @@ async fn read_sized(
         room.cover((pieces.len() + piece.len()) as u64, bounds).await?;
         pieces.push(piece);
     }
-    Ok(RequestBody::Whole(Held { bytes: pieces.into_bytes(), _room: room }))
+    Ok(whole(Held { bytes: pieces.into_bytes(), _room: room }))
 }
 
 async fn read_unsized(session: &mut Session, bounds: Bounds<'_>) -> Result<RequestBody, BodyError> {
@@ -228,7 +246,7 @@ async fn read_unsized(session: &mut Session, bounds: Bounds<'_>) -> Result<Reque
             "the chunked body ends inside its JSON value",
         )));
     }
-    Ok(RequestBody::Whole(Held { bytes: pieces.into_bytes(), _room: room }))
+    Ok(whole(Held { bytes: pieces.into_bytes(), _room: room }))
 }
 
 fn opening(held: Held, bounds: Bounds<'_>) -> RequestBody {
@@ -237,11 +255,16 @@ fn opening(held: Held, bounds: Bounds<'_>) -> RequestBody {
     RequestBody::Opening { held, forwarded: false, left, max_body_bytes }
 }
 
+fn whole(held: Held) -> RequestBody {
+    RequestBody::Whole { held, forwarded: false }
+}
+
 async fn continue_if_expected(session: &mut Session) -> Result<(), BodyError> {
     let request = session.req_header();
-    if request.version < http::Version::HTTP_11
-        || !request.headers.contains_key(http::header::EXPECT)
-    {
+    let expected = request.headers.get_all(http::header::EXPECT).iter();
+    let mut expected = expected.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let is_waiting = expected.any(|one| one.trim_ascii().eq_ignore_ascii_case(b"100-continue"));
+    if request.version < http::Version::HTTP_11 || !is_waiting {
         return Ok(());
     }
     session.write_continue_response().await.map_err(BodyError::Client)
@@ -391,6 +414,21 @@ mod tests {
         let mut pieces = Pieces::new(3);
         pieces.push(piece.clone());
         assert_eq!(pieces.into_bytes().as_ptr(), piece.as_ptr());
+    }
+
+    #[test]
+    fn a_whole_body_goes_once_in_each_attempt() {
+        let bytes = Bytes::from_static(b"{}");
+        let mut body = whole(Held { bytes: bytes.clone(), _room: Room::default() });
+        for _ in 0..2 {
+            body.rewind();
+            let mut piece = Some(Bytes::from_static(b"}"));
+            assert_eq!(body.forward(&mut piece), Ok(()));
+            assert_eq!(piece.as_ref(), Some(&bytes));
+            let mut behind = None;
+            assert_eq!(body.forward(&mut behind), Ok(()));
+            assert_eq!(behind, None);
+        }
     }
 
     #[test]

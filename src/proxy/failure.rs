@@ -13,8 +13,8 @@ use pingora_proxy::{FailToProxy, Session};
 use std::time::Duration;
 
 /// How long a refused client may go on sending, and how long it may pause meanwhile.
-const LINGER: Duration = Duration::from_secs(5);
-const LINGER_IDLE: Duration = Duration::from_secs(1);
+pub(super) const LINGER: Duration = Duration::from_secs(5);
+pub(super) const LINGER_IDLE: Duration = Duration::from_secs(1);
 
 /// Ends the request with an answer of the edge; Pingora carries the error to [`answer`].
 pub(super) fn refusing(ctx: &mut RequestContext, refusal: Refusal) -> Box<Error> {

@@ -3,10 +3,12 @@
 //! Pingora bounds single reads of HTTP/1, which a client that sends a byte now and then never
 //! exceeds, and nothing of HTTP/2. Here a connection has `client_header` for the head of its first
 //! request, and `client_idle` without one later on; `client_header` more for an HTTP/1 head that has
-//! begun. Where the seats end, [`super::seats`] says who stays.
+//! begun. Over TLS it has `client_header` for its handshake before all that. Where the seats end,
+//! [`super::seats`] says who stays.
 
 use super::Edge;
 use super::seats::{AtWork, Connection, Seats};
+use super::wire::Wire;
 use async_trait::async_trait;
 use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream, ServerApp};
 use pingora::http::ResponseHeader;
@@ -19,6 +21,7 @@ use pingora::protocols::{GetProxyDigest, Stream};
 use pingora::server::ShutdownWatch;
 use pingora::{Error, ErrorType, Result};
 use pingora_proxy::{HttpProxy, Session};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +67,7 @@ impl ServerApp for FrontDoor {
             }
         };
         connection.opened();
+        let stream: Stream = Box::new(Wire::new(stream, Arc::clone(&connection)));
         tokio::select! {
             biased;
             stream = self.hall.process_new(stream, shutdown) => stream,
@@ -83,6 +87,8 @@ pub struct TlsDoor(pub Arc<Seats>);
 impl PreTlsProcess for TlsDoor {
     async fn process(&self, socket: &mut Socket) -> Result<()> {
         let connection = self.0.take().ok_or_else(|| Error::new(ErrorType::AcceptError))?;
+        let out_of_descriptors = |error| Error::because(ErrorType::AcceptError, "TLS", error);
+        connection.shakes_hands(socket.as_raw_fd()).map_err(out_of_descriptors)?;
         socket.set_proxy_digest(seat(&connection));
         Ok(())
     }
@@ -121,6 +127,12 @@ impl HttpServerApp for Hall {
         mut session: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
+        if let ServerSession::H1(_) = session
+            && let Some(connection) =
+                session.digest().and_then(|of| seated(of.proxy_digest.as_deref()))
+        {
+            connection.awaits_head();
+        }
         if session.get_keepalive().is_some() {
             session.set_keepalive(Some(self.edge.client_idle().as_secs().max(1)));
         }

@@ -13,17 +13,30 @@ pub(super) fn check(session: &Session, max_header_bytes: u64) -> Result<(), Refu
     }
     if session.is_http2() {
         // The h2 library enforces its own list limit and has no ambiguous framing.
-        return check_size(head_size(session), max_header_bytes);
+        check_size(head_size(session), max_header_bytes)?;
+        return check_pseudo(session.req_header());
     }
     let raw = session.to_h1_raw();
     check_size(raw.len() as u64, max_header_bytes)?;
     check_lines(&raw)?;
     check_framing(session, &raw)?;
+    check_target(session.req_header())?;
     check_host(session.req_header())
 }
 
 fn check_size(size: u64, max_header_bytes: u64) -> Result<(), Refusal> {
     if max_header_bytes < size { Err(Refusal::HeadersTooLarge(max_header_bytes)) } else { Ok(()) }
+}
+
+/// What the h2 library lets through and would be refused in a line of HTTP/1.
+fn check_pseudo(request: &RequestHeader) -> Result<(), Refusal> {
+    check_target(request)?;
+    match request.uri.authority() {
+        Some(authority) if authority.as_str().contains('@') => {
+            Err(Refusal::BadRequest("Host is not a host"))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Size in the sense of HTTP/2's header list: names, values and 32 bytes a field.
@@ -78,6 +91,22 @@ fn check_framing(session: &Session, raw: &[u8]) -> Result<(), Refusal> {
             Err(Refusal::BadRequest("Content-Length is not a number"))
         }
         Some(_) | None => Ok(()),
+    }
+}
+
+/// A path, the same behind a scheme and a host, or `*`; a bare word would reach an engine as it is.
+fn check_target(request: &RequestHeader) -> Result<(), Refusal> {
+    let raw = request.raw_path();
+    let is_all = raw == b"*" && request.method == http::Method::OPTIONS;
+    if is_all || raw.starts_with(b"/") {
+        return Ok(());
+    }
+    // Pingora keeps only the path of it.
+    let uri = http::Uri::try_from(raw);
+    let is_absolute = uri.is_ok_and(|uri| uri.scheme().is_some() && uri.host().is_some());
+    match is_absolute && request.version < http::Version::HTTP_2 {
+        true => Ok(()),
+        false => Err(Refusal::BadRequest("the request's target is no path")),
     }
 }
 

@@ -3,7 +3,7 @@
 //! `front` (seat, deadline for the head) → `request_filter` (`head`, `body`, prompt) → `upstream_peer`
 //! (decision, dispatch, `waiting` in the model's queue) → `upstream_request` (headers, replay) → `response` (answer, read on the
 //! side) → `observe` (booked once). `failure` is the way out of every phase; `reply` says it to
-//! the client.
+//! the client. What is no request never gets that far: `handshake`, `wire`.
 
 mod attempt;
 mod body;
@@ -11,6 +11,7 @@ mod context;
 mod failure;
 mod front;
 mod hang_up;
+mod handshake;
 mod head;
 mod models;
 mod observe;
@@ -23,6 +24,7 @@ mod seats;
 mod upstream_peer;
 mod upstream_request;
 mod waiting;
+mod wire;
 
 pub use context::RequestContext;
 pub(crate) use front::SETTLE;
@@ -200,6 +202,7 @@ impl ProxyHttp for Edge {
         _error: Option<&Error>,
         ctx: &mut RequestContext,
     ) {
-        observe::request_ended(session, ctx);
+        let client = session.client_addr().and_then(|address| address.as_inet());
+        observe::request_ended(client.map(|address| address.ip()), ctx);
     }
 }

@@ -8,12 +8,12 @@ use crate::metrics::{OTHER, Outcome};
 use crate::prompt::usage::{Usage, UsageReader};
 use crate::routing::{self, Choice, Used};
 use crate::state::unix_seconds;
-use pingora_proxy::Session;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Called by Pingora when the request is over, however it ended.
-pub(super) fn request_ended(session: &Session, ctx: &mut RequestContext) {
+/// Called when the request is over, however it ended.
+pub(super) fn request_ended(client: Option<IpAddr>, ctx: &mut RequestContext) {
     if ctx.observed {
         return;
     }
@@ -23,7 +23,7 @@ pub(super) fn request_ended(session: &Session, ctx: &mut RequestContext) {
     settle(ctx, outcome);
     learn(ctx, outcome, &usage);
     count(ctx, outcome, &usage);
-    let record = Arc::new(record(session, ctx, outcome, &usage));
+    let record = Arc::new(record(client, ctx, outcome, &usage));
     write_access_log(ctx, &record);
     ctx.state.journal.push(record);
 }
@@ -113,17 +113,16 @@ fn count(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
     }
 }
 
-fn record(session: &Session, ctx: &RequestContext, outcome: Outcome, usage: &Usage) -> Record {
+fn record(client: Option<IpAddr>, ctx: &RequestContext, outcome: Outcome, usage: &Usage) -> Record {
     let routed = ctx.routed.as_ref().map(|(fleet, choice)| (fleet, &choice.decision));
     let route = ctx.routed.as_ref().and_then(|(_, choice)| choice.route.as_ref());
     let estimated = ctx.query.as_ref().map(|query| query.input_tokens);
     let uncached = routed.map(|(_, decision)| decision.uncached_tokens);
-    let client = session.client_addr().and_then(|address| address.as_inet());
     let name = |fleet: &Arc<ModelFleet>| fleet.config.name.clone();
     Record {
         time: unix_seconds(),
         request_id: ctx.request_id.clone(),
-        client: client.map_or_else(|| "unix".to_owned(), |address| address.ip().to_string()),
+        client: client.map_or_else(|| "unix".to_owned(), |address| address.to_string()),
         model: ctx.model.fleet.as_ref().map_or_else(|| OTHER.to_owned(), name),
         path: ctx.dialect.as_str(),
         status: ctx.answer.status,

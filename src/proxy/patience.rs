@@ -37,11 +37,7 @@ impl Patience {
     /// # Errors
     /// The descriptor cannot be duplicated, so the process is out of descriptors.
     pub(super) fn start(connection: RawFd, first_byte: Duration) -> std::io::Result<Self> {
-        // SAFETY: Pingora holds the connection open while it runs the hook that calls this.
-        #[allow(unsafe_code)]
-        let connection = unsafe { BorrowedFd::borrow_raw(connection) };
-        // A duplicate names this socket for good; the number alone could name another one later.
-        let socket = TcpStream::from(connection.try_clone_to_owned()?);
+        let socket = duplicate(connection)?;
         let watch = Arc::new(Watch {
             deadline: AtomicU64::new(deadline(first_byte)),
             nearer: Notify::new(),
@@ -70,6 +66,19 @@ impl Drop for Patience {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// Names the socket behind a number for good; the number alone could name another one later.
+///
+/// To be called while Pingora runs a hook with that connection.
+///
+/// # Errors
+/// The process is out of descriptors.
+pub(super) fn duplicate(connection: RawFd) -> std::io::Result<TcpStream> {
+    // SAFETY: Pingora holds the connection open while it runs a hook.
+    #[allow(unsafe_code)]
+    let connection = unsafe { BorrowedFd::borrow_raw(connection) };
+    Ok(TcpStream::from(connection.try_clone_to_owned()?))
 }
 
 fn deadline(wait: Duration) -> u64 {

@@ -33,10 +33,14 @@ fn identify(session: &Session, ctx: &mut RequestContext) {
     let given = session.get_header("x-request-id").and_then(|id| id.to_str().ok());
     ctx.request_id = match given {
         Some(id) if !id.is_empty() && id.len() <= 256 => id.to_owned(),
-        Some(_) | None => format!("{:032x}", fastrand::u128(..)),
+        Some(_) | None => new_request_id(),
     };
     let request = session.req_header();
     ctx.dialect = Dialect::classify(request.method.as_str(), request.uri.path());
+}
+
+pub(super) fn new_request_id() -> String {
+    format!("{:032x}", fastrand::u128(..))
 }
 
 fn set_client_limits(session: &mut Session, ctx: &RequestContext) {

@@ -4,17 +4,20 @@
 //! closed. At `max_connections` a newcomer takes the seat of a connection that served a request and
 //! has none now; it is closed as if it had been idle for too long. If there is none, the newcomer is
 //! closed at once. So idle connections keep nobody out; those that never send a request do, until
-//! `client_header` ends them, or over TLS the 60 s that Pingora gives a handshake.
+//! `client_header` ends them, over TLS once for the handshake and once for the head.
 //!
 //! A request that comes while its connection is to give way is served: for that moment there is one
 //! connection too many. Deliberately absent: an answer to who is closed, which would need a
 //! handshake first, and a queue of connections, which is the kernel's.
 
-use crate::metrics::Limited;
+use super::handshake::Handshake;
+use crate::metrics::{Limited, Slow};
 use crate::state::State;
 use parking_lot::Mutex;
+use std::io;
+use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -42,7 +45,11 @@ struct Table {
 struct Seat {
     at: Mutex<Moment>,
     give_way: Notify,
+    /// Bytes of the HTTP/1 head that is awaited; [`NO_HEAD`]: none is.
+    head: AtomicU64,
 }
+
+const NO_HEAD: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Moment {
@@ -94,7 +101,8 @@ impl Seats {
         table.seats[number] = Some(Arc::clone(&seat));
         self.staying.fetch_add(1, Ordering::Relaxed);
         metrics.connections.inc();
-        Some(Arc::new(Connection { seat, number, seats: Arc::clone(self) }))
+        let handshake = Mutex::default();
+        Some(Arc::new(Connection { seat, number, seats: Arc::clone(self), handshake }))
     }
 
     /// Tells the first idle connection that was not used since the hand last came by.
@@ -131,7 +139,7 @@ impl Seat {
             is_recent: false,
             leaving: false,
         };
-        Self { at: Mutex::new(moment), give_way: Notify::new() }
+        Self { at: Mutex::new(moment), give_way: Notify::new(), head: AtomicU64::new(NO_HEAD) }
     }
 }
 
@@ -141,16 +149,53 @@ pub(super) struct Connection {
     seat: Arc<Seat>,
     number: usize,
     seats: Arc<Seats>,
+    handshake: Mutex<Option<Handshake>>,
 }
 
 impl Connection {
+    pub(super) fn state(&self) -> &Arc<State> {
+        &self.seats.state
+    }
+
+    /// Its handshake begins.
+    ///
+    /// # Errors
+    /// The process is out of descriptors.
+    pub(super) fn shakes_hands(&self, socket: RawFd) -> io::Result<()> {
+        *self.handshake.lock() = Some(Handshake::start(socket, &self.seats.state)?);
+        Ok(())
+    }
+
     /// Its handshake is over: a request is waited for from now on.
     pub(super) fn opened(&self) {
+        *self.handshake.lock() = None;
         self.seat.at.lock().since = Instant::now();
+    }
+
+    /// Pingora reads an HTTP/1 head next.
+    pub(super) fn awaits_head(&self) {
+        self.seat.head.store(0, Ordering::Relaxed);
+    }
+
+    /// How much of an HTTP/1 head came; `None`: Pingora is not about to read one.
+    pub(super) fn head_bytes(&self) -> Option<u64> {
+        let bytes = self.seat.head.load(Ordering::Relaxed);
+        (bytes != NO_HEAD).then_some(bytes)
+    }
+
+    /// More of it came.
+    pub(super) fn more_of_head(&self, bytes: u64) {
+        self.seat.head.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The limit in force.
+    pub(super) fn most_head_bytes(&self) -> u64 {
+        self.seats.state.running().config.limits.max_header_bytes
     }
 
     /// A request's head was read.
     pub(super) fn request(self: &Arc<Self>, is_http2: bool) -> AtWork {
+        self.seat.head.store(NO_HEAD, Ordering::Relaxed);
         let mut moment = self.seat.at.lock();
         if moment.may_leave() {
             self.seats.idle.fetch_sub(1, Ordering::Relaxed);
@@ -173,6 +218,11 @@ impl Connection {
                     return;
                 },
             }
+        }
+        let moment = self.seat.at.lock();
+        // One of HTTP/2 without a stream is idle, and so is one of HTTP/1 until Pingora ends it.
+        if !moment.served || !moment.is_http2 {
+            self.seats.state.metrics.process.connection_slow(Slow::Head);
         }
     }
 

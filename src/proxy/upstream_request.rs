@@ -5,17 +5,33 @@ use super::failure;
 use super::patience::Patience;
 use super::reply::Refusal;
 use super::route;
-use crate::config::Forwarded;
+use crate::config::{Forwarded, UpstreamAuth};
 use crate::routing::Choice;
 use bytes::Bytes;
+use http::HeaderName;
 use http::header::{CONTENT_LENGTH, FORWARDED};
 use pingora::Result;
 use pingora::http::RequestHeader;
 use pingora_proxy::Session;
+use smallvec::SmallVec;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 const OWN_PREFIX: &str = "x-tidegate-";
+
+/// Where clients' libraries put their keys: OpenAI's, Anthropic's, Azure's.
+const CREDENTIALS: [&str; 3] = ["authorization", "x-api-key", "api-key"];
+
+/// How a request is framed, which one it is, who sent it.
+const ANSWERED_FOR: [&str; 6] = [
+    "content-length",
+    "transfer-encoding",
+    "x-request-id",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+];
 
 /// A connection to the worker is there, new or pooled.
 pub(super) fn connected(connection: RawFd, ctx: &mut RequestContext) -> Result<()> {
@@ -43,16 +59,11 @@ pub(super) fn headers(
     request: &mut RequestHeader,
     ctx: &mut RequestContext,
 ) -> Result<()> {
-    let own: Vec<_> = request
-        .headers
-        .keys()
-        .filter(|name| name.as_str().starts_with(OWN_PREFIX))
-        .cloned()
-        .collect();
-    for name in own {
-        request.remove_header(&name);
-    }
-    if request.raw_path().starts_with(b"http") && request.uri.path().starts_with('/') {
+    ctx.body.rewind();
+    let worker = ctx.attempt.as_ref().map(|attempt| Arc::clone(attempt.worker()));
+    let auth = worker.as_ref().and_then(|worker| worker.config.upstream_auth.as_ref());
+    remove_what_is_not_the_clients(request, auth);
+    if !request.raw_path().starts_with(b"/") && request.uri.path().starts_with('/') {
         // An absolute target is for proxies; an engine is none, and whose it is says `Host`.
         request.set_uri(request.uri.clone());
     }
@@ -71,15 +82,44 @@ pub(super) fn headers(
             request.insert_header(name, value)?;
         }
     }
+    if let Some(worker) = &worker {
+        request.insert_header(http::header::HOST, worker.authority())?;
+    }
+    if let Some(auth) = auth {
+        request.insert_header(auth.name.clone(), auth.value.expose())?;
+    }
     if let Some(attempt) = &mut ctx.attempt {
-        request.insert_header(http::header::HOST, attempt.worker().authority())?;
-        if let Some(auth) = &attempt.worker().config.upstream_auth {
-            request.remove_header(&http::header::AUTHORIZATION);
-            request.insert_header(auth.name.clone(), auth.value.expose())?;
-        }
         attempt.unanswered_since = Some(Instant::now());
     }
     Ok(())
+}
+
+/// The edge's own names; its clients' credentials, where the worker has some from the edge; and what
+/// an engine might take for a header the edge answers for, because servers of the CGI family read `_`
+/// and `-` alike.
+fn remove_what_is_not_the_clients(request: &mut RequestHeader, auth: Option<&UpstreamAuth>) {
+    let is_replaced = |name: &str| {
+        let names = CREDENTIALS.iter().copied();
+        auth.is_some_and(|auth| names.chain([auth.name.as_str()]).any(|one| reads(name, one)))
+    };
+    let is_forged =
+        |name: &str| name.contains('_') && ANSWERED_FOR.iter().any(|one| reads(name, one));
+    let is_removed = |name: &str| begins(name, OWN_PREFIX) || is_replaced(name) || is_forged(name);
+    let names = request.headers.keys().filter(|name| is_removed(name.as_str()));
+    let names: SmallVec<[HeaderName; 4]> = names.cloned().collect();
+    for name in names {
+        request.remove_header(&name);
+    }
+}
+
+fn reads(name: &str, as_name: &str) -> bool {
+    name.len() == as_name.len() && begins(name, as_name)
+}
+
+fn begins(name: &str, with: &str) -> bool {
+    let read = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    let mut both = name.bytes().zip(with.bytes());
+    with.len() <= name.len() && both.all(|(a, b)| read(a) == read(b))
 }
 
 fn forwarded(session: &Session, request: &mut RequestHeader, mode: Forwarded) -> Result<()> {

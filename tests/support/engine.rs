@@ -2,6 +2,7 @@
 
 use super::client::values;
 use sha2::{Digest, Sha256};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -127,6 +128,8 @@ pub fn stream_end() -> Step {
 
 type Answering = dyn Fn(&Received) -> Reply + Send + Sync;
 
+const MONITORED: usize = 100;
+
 /// See the module. Stops listening when dropped.
 pub struct Engine {
     pub address: SocketAddr,
@@ -136,6 +139,8 @@ pub struct Engine {
 
 struct Shared {
     received: Mutex<Vec<Received>>,
+    /// Probes and polls, the last [`MONITORED`].
+    monitored: Mutex<VecDeque<Received>>,
     /// `/get_load`'s answer; `None` = 404.
     load: Mutex<Option<String>>,
     /// `/get_load` never ends.
@@ -167,6 +172,7 @@ impl Engine {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             received: Mutex::default(),
+            monitored: Mutex::default(),
             load: Mutex::default(),
             hanging: AtomicBool::new(false),
             healthy: Mutex::new(true),
@@ -210,6 +216,11 @@ impl Engine {
         self.shared.received.lock().unwrap().clone()
     }
 
+    /// The last probes and polls.
+    pub fn monitored(&self) -> Vec<Received> {
+        self.shared.monitored.lock().unwrap().iter().cloned().collect()
+    }
+
     pub fn abandoned(&self) -> u64 {
         *self.shared.abandoned.lock().unwrap()
     }
@@ -241,6 +252,11 @@ async fn serve(mut stream: TcpStream, connection: u64, shared: Arc<Shared>) {
     while let Some(received) = read_request(&mut stream, &mut buffer).await {
         let received = Received { connection, ..received };
         let reply = if let Some(reply) = monitoring(&received, &shared) {
+            let mut monitored = shared.monitored.lock().unwrap();
+            monitored.push_back(received);
+            if MONITORED < monitored.len() {
+                monitored.pop_front();
+            }
             reply
         } else {
             shared.received.lock().unwrap().push(received.clone());

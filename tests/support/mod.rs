@@ -14,6 +14,7 @@ pub mod browser;
 pub mod client;
 pub mod edge;
 pub mod engine;
+pub mod lists;
 pub mod metrics;
 pub mod relay;
 

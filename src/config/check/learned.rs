@@ -161,13 +161,14 @@ pub(super) fn workers(model: &mut Section<'_>, workers: &[Worker], layers: Optio
 
 /// The first layer that no route reaches: who comes after a route's end must hold the layer after it.
 pub(super) fn missing_layer(held: &[Layers], layers: u32) -> Option<u32> {
+    let mut held = held.to_vec();
+    held.sort_unstable();
     let mut reached = 0;
-    loop {
-        let next = held.iter().filter(|of| of.first() <= reached).map(|of| of.last() + 1).max();
-        match next {
-            Some(next) if layers <= next => return None,
-            Some(next) if reached < next => reached = next,
-            Some(_) | None => return Some(reached),
+    for of in held {
+        if reached < of.first() {
+            break;
         }
+        reached = reached.max(of.last() + 1);
     }
+    (reached < layers).then_some(reached)
 }

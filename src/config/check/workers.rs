@@ -3,7 +3,6 @@
 use super::learned::{self, Shards};
 use super::{auth, discovery, url};
 use crate::config::files::Files;
-use crate::config::key_pair;
 use crate::config::kinds::{choice, count, path, tally, text};
 use crate::config::section::{Item, Section};
 use crate::config::words::{ROLES, STATES};
@@ -121,17 +120,11 @@ fn worker_id(item: &Item<'_>) -> Result<WorkerId, String> {
 
 fn tls(from: &mut Section<'_>, url: Option<&WorkerUrl>, terms: &Terms<'_>) -> WorkerTls {
     let mut section = from.section("tls");
+    let authorities = |item: &Item<'_>| terms.files.authorities(&path(terms.base)(item)?);
     let tls = WorkerTls {
         sni: section.optional("sni", None, text(253)),
-        ca: section.optional("ca", None, path(terms.base)),
+        ca: section.optional("ca", None, authorities),
     };
-    match tls.ca.as_deref().map(|ca| terms.files.pem(ca)) {
-        Some(Ok(pem)) if !key_pair::has_authority(&pem) => {
-            section.problem("ca", "must hold a certificate of an authority, as PEM");
-        }
-        Some(Err(error)) => section.problem("ca", &format!("must be a readable file: {error}")),
-        Some(Ok(_)) | None => {}
-    }
     let given = tls != WorkerTls::default();
     if given && url.is_some_and(|url| url.scheme == Scheme::Http) {
         section.scope.problem(&section.path, "", "does nothing without an https:// URL");

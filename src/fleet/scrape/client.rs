@@ -1,7 +1,7 @@
 //! One GET at a worker, over TCP, TLS or a unix socket, on a kept connection.
 
 use super::Target;
-use crate::config::Scheme;
+use crate::config::{Authorities, Scheme};
 use crate::fleet::WorkerAddress;
 use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
@@ -14,11 +14,10 @@ use hyper_rustls::{
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{self, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -49,12 +48,9 @@ pub(super) enum GetError {
     /// An https worker's server name is none.
     #[error("server name: {0}")]
     ServerName(#[from] InvalidDnsNameError),
-    /// The CA file cannot be used.
-    #[error("{}: {reason}", file.display())]
-    Ca { file: PathBuf, reason: String },
-    /// The system's CAs cannot be used.
-    #[error("system CAs: {0}")]
-    SystemRoots(String),
+    /// The CAs cannot be used.
+    #[error("CAs: {0}")]
+    Roots(String),
     /// No connection, or none that lasted until the answer's head.
     #[error("{}", with_causes(.0))]
     Send(#[from] legacy::Error),
@@ -103,7 +99,7 @@ pub(super) struct OwnClient {
     client: Client,
     address: WorkerAddress,
     sni: Option<String>,
-    ca: Option<PathBuf>,
+    ca: Option<Authorities>,
 }
 
 /// What all polls share: the connections to plain workers and the system's CAs.
@@ -125,7 +121,7 @@ impl Scraper {
         Self { plain: http(tcp_connector()), system_roots: OnceLock::new() }
     }
 
-    /// A way to `target`. Files with CAs are read here, the first time only.
+    /// A way to `target`.
     pub(super) fn line<'a>(
         &self,
         target: &'a Target,
@@ -153,7 +149,7 @@ impl Scraper {
             return Ok(Client::Unix(http(UnixConnector(Arc::clone(path)))));
         }
         let roots = match &target.ca {
-            Some(file) => ca_roots(file)?,
+            Some(own) => own_roots(own).map_err(GetError::Roots)?,
             None => self.system_roots()?,
         };
         let builder = HttpsConnectorBuilder::new().with_tls_config(roots).https_only();
@@ -173,7 +169,7 @@ impl Scraper {
             let builder = builder.with_native_roots().map_err(|error| error.to_string())?;
             Ok(builder.with_no_client_auth())
         });
-        roots.clone().map_err(GetError::SystemRoots)
+        roots.clone().map_err(GetError::Roots)
     }
 }
 
@@ -267,18 +263,12 @@ fn tls_builder() -> Result<TlsBuilder, rustls::Error> {
     ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
 }
 
-fn ca_roots(file: &Path) -> Result<ClientConfig, GetError> {
-    let refused = |reason: String| GetError::Ca { file: file.to_owned(), reason };
+fn own_roots(own: &Authorities) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
-    let certificates = CertificateDer::pem_file_iter(file).map_err(|e| refused(e.to_string()))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|e| refused(e.to_string()))?;
-        roots.add(certificate).map_err(|e| refused(e.to_string()))?;
+    for certificate in own.certificates() {
+        roots.add(certificate.clone()).map_err(|error| error.to_string())?;
     }
-    if roots.is_empty() {
-        return Err(refused("no certificate".to_owned()));
-    }
-    let builder = tls_builder().map_err(|e| refused(e.to_string()))?;
+    let builder = tls_builder().map_err(|error| error.to_string())?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 

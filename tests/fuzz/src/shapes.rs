@@ -3,7 +3,7 @@
 /// A target of `targets.rs`, what is in the input, and what makes it.
 pub type Shape = (&'static str, &'static str, fn(usize) -> Vec<u8>);
 
-pub const ALL: [Shape; 22] = [
+pub const ALL: [Shape; 25] = [
     ("body", "many turns", |n| {
         let turns = vec![r#"{"role":"user","content":"a\nb"}"#; n].join(",");
         format!("\0{{\"messages\":[{turns}]}}").into_bytes()
@@ -50,6 +50,31 @@ pub const ALL: [Shape; 22] = [
     ("config", "many models of one name", |n| {
         let model = "    - {name: m, workers: [{id: w, url: \"http://h:1\"}]}\n";
         format!("tidegate:\n  models:\n{}", model.repeat(n)).into_bytes()
+    }),
+    ("config", "many models", |n| {
+        // There may be a thousand. The settings they have by default are as long as their names.
+        let worker = r#"workers: [{id: w, url: "http://h:1"}]"#;
+        let model = |at| format!("    - {{name: {at:0>190}-m, {worker}}}\n");
+        let models: String = (0..n / 10).map(model).collect();
+        format!("tidegate:\n  models:\n{models}").into_bytes()
+    }),
+    ("config", "a long chain of shards", |n| {
+        let worker = |at| {
+            let held = format!("first_layer: {at}, last_layer: {at}");
+            format!("        - {{id: w{at}, url: \"http://h{at}:1\", {held}}}\n")
+        };
+        let workers: String = (0..n).map(worker).collect();
+        let model = format!("    - name: m\n      policy: learned\n      layers: {n}\n");
+        format!("tidegate:\n  models:\n{model}      workers:\n{workers}").into_bytes()
+    }),
+    ("config", "a chain from its end", |n| {
+        let worker = |at| {
+            let held = format!("first_layer: {at}, last_layer: {at}");
+            format!("        - {{id: w{at}, url: \"http://h{at}:1\", {held}}}\n")
+        };
+        let workers: String = (0..n).rev().map(worker).collect();
+        let model = format!("    - name: m\n      policy: learned\n      layers: {n}\n");
+        format!("tidegate:\n  models:\n{model}      workers:\n{workers}").into_bytes()
     }),
     ("config", "many unknown keys", |n| {
         let key = |at| format!("  key{at}: 1\n");
