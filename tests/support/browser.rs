@@ -193,8 +193,33 @@ impl Browser {
         lines.map(|line| line["message"].as_str().unwrap().to_owned()).collect()
     }
 
+    /// Another window, as wide and as high as a screen of this many pixels, in light or dark.
+    pub async fn screen(&self, width: u32, height: u32, scheme: &str) {
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
+        self.devtools("Emulation.setDeviceMetricsOverride", size).await;
+        let scheme = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.devtools("Emulation.setEmulatedMedia", scheme).await;
+    }
+
+    /// What is seen now, as a PNG.
+    pub async fn picture(&self) -> Vec<u8> {
+        let answer = self.devtools("Page.captureScreenshot", json!({"format": "png"})).await;
+        from_base64(answer["data"].as_str().unwrap())
+    }
+
     /// A command of the developer tools.
     pub async fn devtools(&self, command: &str, parameters: Value) -> Value {
         self.command("goog/cdp/execute", json!({"cmd": command, "params": parameters})).await
     }
+}
+
+fn from_base64(text: &str) -> Vec<u8> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = text.bytes().filter_map(|byte| DIGITS.iter().position(|digit| *digit == byte));
+    let digits: Vec<usize> = digits.collect();
+    let group = |group: &[usize]| {
+        let bits = (0..4).fold(0, |bits, at| bits << 6 | group.get(at).copied().unwrap_or(0));
+        [bits >> 16, bits >> 8, bits].map(|byte| byte as u8)[..group.len() - 1].to_vec()
+    };
+    digits.chunks(4).flat_map(group).collect()
 }
