@@ -256,7 +256,7 @@ async fn three_hundred_workers_can_be_sorted_filtered_and_seen_at_once_on_a_phon
         "  health: {enabled: false}\n  load_reports: {format: none}\n  models:\n".to_owned();
     for model in 0..20 {
         let _ =
-            write!(yaml, "    - name: model-{model}\n      policy: least_load\n      workers:\n");
+            write!(yaml, "    - name: model {model}\n      policy: least_load\n      workers:\n");
         for worker in 0..15 {
             let _ =
                 writeln!(yaml, "        - {{id: m{model}-w{worker}, url: \"http://127.0.0.1:1\"}}");
@@ -281,7 +281,7 @@ async fn three_hundred_workers_can_be_sorted_filtered_and_seen_at_once_on_a_phon
     let sorted = "return document.querySelector('#worker-table .id-column').ariaSort";
     assert_eq!(browser.run(sorted).await, "descending");
     // One of twenty models.
-    browser.write("#model", "model-7").await;
+    browser.click("#models li:nth-of-type(8) button").await;
     browser.shows("#workers-caption", "15").await;
     browser.write("#worker-filter", "w3").await;
     browser.shows("#workers-caption", "1 of 15").await;
@@ -438,10 +438,11 @@ async fn screenshots() {
     {
         demo.saturated(100.0).await;
         browser.screen(width, height, scheme).await;
+        browser.devtools("Emulation.setScrollbarsHidden", json!({"hidden": true})).await;
         browser.shows("#banners", "Prompts are pinned to their owners").await;
         let picture = browser.picture().await;
         assert!(picture.len() < 150_000, "{} bytes", picture.len());
-        std::fs::write(folder.join(format!("{width}-{scheme}.png")), picture).unwrap();
+        std::fs::write(folder.join(format!("{width}-{scheme}.webp")), picture).unwrap();
         let across = browser.run("return document.documentElement.scrollWidth").await;
         assert_eq!(across, width, "nothing sticks out");
     }

@@ -156,7 +156,7 @@ fn faults(expression: &str, exported: &Exported) -> Vec<String> {
                 let value = value.trim_matches(['=', '~', '"']);
                 let valid = exported.values.get(&(word.to_owned(), label.to_owned()));
                 let Some(valid) = valid.filter(|_| value != ".*") else { continue };
-                for value in value.split('|').filter(|value| !valid.contains(value)) {
+                for value in value.split('|').filter(|value| !valid.contains(*value)) {
                     faults.push(format!("{label} is never {value}"));
                 }
             }

@@ -20,8 +20,11 @@ let samples = [];
 let latest = null;
 let routesAt = 0;
 
+// A space as %20: the edge takes a plus for what it is.
 const query = (values) =>
-  new URLSearchParams(Object.entries(values).filter(([, value]) => value !== "")).toString();
+  new URLSearchParams(Object.entries(values).filter(([, value]) => value !== ""))
+    .toString()
+    .replaceAll("+", "%20");
 
 const look = async () => {
   const asked = model;
