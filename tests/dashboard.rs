@@ -438,7 +438,6 @@ async fn screenshots() {
     {
         demo.saturated(100.0).await;
         browser.screen(width, height, scheme).await;
-        browser.devtools("Emulation.setScrollbarsHidden", json!({"hidden": true})).await;
         browser.shows("#banners", "Prompts are pinned to their owners").await;
         let picture = browser.picture().await;
         assert!(picture.len() < 150_000, "{} bytes", picture.len());

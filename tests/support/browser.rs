@@ -14,8 +14,9 @@ use tempfile::TempDir;
 const MISSING: &str = "the dashboard is tested in a real browser, and `chromedriver` cannot be \
      started: apt-get install -y chromium chromium-driver";
 
-/// What keeps Chromium to itself: no sandbox as root, no questions, nothing of its own on the network.
-const FLAGS: [&str; 10] = [
+/// What keeps Chromium to itself: no sandbox as root, no questions, nothing of its own on the network; and a
+/// window that is all page.
+const FLAGS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -26,6 +27,7 @@ const FLAGS: [&str; 10] = [
     "--disable-component-update",
     "--disable-sync",
     "--force-prefers-reduced-motion",
+    "--hide-scrollbars",
 ];
 
 /// Ends with the test, its processes with it.
