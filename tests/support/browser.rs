@@ -168,6 +168,10 @@ impl Browser {
     }
 
     pub async fn click(&self, selector: &str) {
+        // The driver may leave it under what sticks to the top.
+        let query = json!(selector);
+        let script = format!("document.querySelector({query}).scrollIntoView({{block: 'center'}})");
+        self.run(&script).await;
         let element = self.element(selector).await;
         self.command(&format!("element/{element}/click"), json!({})).await;
     }
