@@ -33,8 +33,8 @@ impl Journal {
     }
 
     /// Newest first.
-    pub fn latest(&self, limit: usize) -> Vec<Arc<Record>> {
-        self.records.lock().iter().rev().take(limit).cloned().collect()
+    pub fn latest(&self) -> Vec<Arc<Record>> {
+        self.records.lock().iter().rev().cloned().collect()
     }
 }
 

@@ -4,6 +4,7 @@
 
 use pingora::server::configuration::ServerConf;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
@@ -988,37 +989,87 @@ fn every_file_in_conf_is_valid() {
     }
 }
 
-#[test]
-fn the_reference_mentions_every_key() {
-    let file: serde_yaml::Value = serde_yaml::from_str(REFERENCE).unwrap();
-    for path in known() {
-        let key = path.rsplit('.').next().unwrap();
-        let live = at(&file, &path);
-        // What cannot stand beside the rest is commented out, or is referred to by name.
-        let comment = REFERENCE.lines().filter_map(|line| line.split_once('#')).any(|(_, text)| {
-            text.contains(&format!("{key}:")) || text.contains(&format!("{key},"))
-        });
-        assert!(live || comment || group_is_referred_to(&path), "{path}");
-    }
-}
-
-/// Is there this path, `[]` standing for any position?
-fn at(value: &serde_yaml::Value, path: &str) -> bool {
-    let Some((head, rest)) = path.split_once('.') else { return value.get(path).is_some() };
-    match head.strip_suffix("[]") {
-        Some(list) => {
-            let items = value.get(list).and_then(|list| list.as_sequence());
-            items.is_some_and(|items| items.iter().any(|item| at(item, rest)))
+/// Paths of a file's keys, list positions as `[]`, those that are commented out among them, and whether
+/// something is said about each. A key's comment is behind it or in the line above.
+fn explained(text: &str) -> BTreeMap<String, bool> {
+    let mut found = BTreeMap::new();
+    // Indentation and path of the mappings and list items that are open.
+    let mut open: Vec<(usize, String)> = Vec::new();
+    // Indentation of the comment above.
+    let mut prose = None;
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        let (code, is_live) = match line.trim_start().strip_prefix("# ") {
+            Some(rest) if is_key(rest) => (rest, false),
+            Some(_) => ("", true),
+            None => (line.trim_start(), true),
+        };
+        let is_prose = code.is_empty() && !line.is_empty();
+        let above = std::mem::replace(&mut prose, is_prose.then_some(indent)) == Some(indent);
+        let (code, comment) = code.split_once(" #").map_or((code, None), |(a, b)| (a, Some(b)));
+        let (code, is_item) = code.strip_prefix("- ").map_or((code, false), |rest| (rest, true));
+        if code.trim().is_empty() || code.starts_with('#') {
+            continue;
         }
-        None => value.get(head).is_some_and(|inner| at(inner, rest)),
+        while open.last().is_some_and(|(other, _)| indent <= *other) {
+            open.pop();
+        }
+        let mut home = open.last().map(|(_, path)| format!("{path}.")).unwrap_or_default();
+        if is_item {
+            home = format!("{}[].", home.trim_end_matches('.'));
+            open.push((indent, home.trim_end_matches('.').to_owned()));
+        }
+        let value: serde_yaml::Value = serde_yaml::from_str(code).unwrap();
+        let is_told = comment.is_some() || above;
+        note(&home, &value, is_told, &mut found);
+        if is_live && code.trim().ends_with(':') {
+            let path = format!("{home}{}", code.trim().trim_end_matches(':'));
+            open.push((indent + 2 * usize::from(is_item), path));
+        }
+    }
+    found
+}
+
+fn is_key(text: &str) -> bool {
+    let key = text.split_once(": ").map(|(key, _)| key);
+    key.is_some_and(|key| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'))
+}
+
+/// Every key of a mapping, those inside as well.
+fn note(home: &str, value: &serde_yaml::Value, is_told: bool, into: &mut BTreeMap<String, bool>) {
+    for (key, value) in value.as_mapping().into_iter().flatten() {
+        let path = format!("{home}{}", key.as_str().unwrap());
+        *into.entry(path.clone()).or_default() |= is_told;
+        note(&format!("{path}."), value, is_told, into);
     }
 }
 
-/// A model's own copy of a common group.
-fn group_is_referred_to(path: &str) -> bool {
-    let common = ["load_reports", "health", "breaker", "timeouts", "retries", "upstream_auth"];
-    let rest = path.strip_prefix("tidegate.models[].");
-    rest.is_some_and(|rest| common.iter().any(|group| rest.starts_with(group)))
+/// Where a key is explained that a model may have of its own.
+fn common(path: &str) -> String {
+    let groups = ["load_reports", "health", "breaker", "timeouts", "retries", "upstream_auth"];
+    let own = path.strip_prefix("tidegate.models[].");
+    match own.filter(|own| groups.contains(&own.split('.').next().unwrap())) {
+        Some(own) => format!("tidegate.{own}"),
+        None => path.to_owned(),
+    }
+}
+
+#[test]
+fn the_reference_has_every_key_and_says_what_it_means() {
+    let (known, reference) = (known(), explained(REFERENCE));
+    let is_section = |path: &str| known.iter().any(|other| other.starts_with(&format!("{path}.")));
+    for path in &known {
+        let told = reference.get(&common(path));
+        assert!(told.is_some(), "conf/reference.yaml has no {path}");
+        assert!(told == Some(&true) || is_section(path), "nothing is said of {path}");
+    }
+    for path in reference.keys() {
+        assert!(known.contains(path), "conf/reference.yaml has {path}, which nobody reads");
+    }
+    assert!(
+        REFERENCE
+            .contains("# load_reports, health, breaker, timeouts, retries, upstream_auth as above")
+    );
 }
 
 #[test]
@@ -1034,7 +1085,16 @@ tidegate:
     - {name: sharded, policy: learned, layers: 40, workers: [{id: n0, url: 'http://10.0.1.1:7000'}]}
 ",
     );
-    assert_eq!(reference.masked()["tidegate"], least.masked()["tidegate"]);
+    // All of it, whatever is added: only Pingora's part is a text as it was written.
+    let debug = |config: &Config| {
+        let config = Config { pingora: String::new(), ..config.clone() };
+        format!("{config:#?}")
+    };
+    let (told, found) = (debug(&reference), debug(&least));
+    for (told, found) in told.lines().zip(found.lines()) {
+        assert_eq!(told, found);
+    }
+    assert_eq!(told.len(), found.len());
     let server = |config: &Config| ServerConf::from_yaml(&config.pingora).unwrap();
     let mut expected = server(&least);
     // The number of cores, which the file cannot know.

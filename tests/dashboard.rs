@@ -10,11 +10,17 @@ mod support;
 
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use support::browser::Browser;
-use support::client::{chat, exchange, post, request_with};
+use support::client::{chat, exchange, get, post, request_with};
 use support::edge::Edge;
 use support::engine::{Engine, Reply, engines};
 use support::until;
+use tokio::net::TcpStream;
 
 const CHAT: &str = "/v1/chat/completions";
 /// A name that is markup, and would run if it ever became some.
@@ -286,7 +292,7 @@ async fn three_hundred_workers_can_be_sorted_filtered_and_seen_at_once_on_a_phon
         "  health: {enabled: false}\n  load_reports: {format: none}\n  models:\n".to_owned();
     for model in 0..20 {
         let _ =
-            write!(yaml, "    - name: model-{model}\n      policy: least_load\n      workers:\n");
+            write!(yaml, "    - name: model {model}\n      policy: least_load\n      workers:\n");
         for worker in 0..15 {
             let _ =
                 writeln!(yaml, "        - {{id: m{model}-w{worker}, url: \"http://127.0.0.1:1\"}}");
@@ -311,19 +317,17 @@ async fn three_hundred_workers_can_be_sorted_filtered_and_seen_at_once_on_a_phon
     let sorted = "return document.querySelector('#worker-table .id-column').ariaSort";
     assert_eq!(browser.run(sorted).await, "descending");
     // One of twenty models.
-    browser.write("#model", "model-7").await;
+    browser.click("#models li:nth-of-type(8) button").await;
     browser.shows("#workers-caption", "15").await;
     browser.write("#worker-filter", "w3").await;
     browser.shows("#workers-caption", "1 of 15").await;
 
-    let phone = json!({"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": true});
-    browser.devtools("Emulation.setDeviceMetricsOverride", phone).await;
+    browser.screen(390, 844, "light").await;
     let width = browser.run("return document.documentElement.scrollWidth").await;
     assert_eq!(width, 390, "nothing sticks out");
     let back = "return getComputedStyle(document.body).backgroundColor";
     let light = browser.run(back).await;
-    let dark = json!({"features": [{"name": "prefers-color-scheme", "value": "dark"}]});
-    browser.devtools("Emulation.setEmulatedMedia", dark).await;
+    browser.screen(390, 844, "dark").await;
     assert_ne!(browser.run(back).await, light);
     assert_eq!(browser.complaints().await, [""; 0]);
 }
@@ -395,4 +399,87 @@ async fn the_token_is_asked_for_and_kept_in_the_tab() {
     browser.shows("#worker-table tbody", "w0").await;
     let kept = "return [JSON.stringify(localStorage), document.cookie, location.search]";
     assert_eq!(browser.run(kept).await, json!(["{}", "", ""]));
+}
+
+/// The demo as somebody would start it, at ports that are free.
+struct Demo {
+    process: Child,
+    page: String,
+    admin: SocketAddr,
+}
+
+impl Demo {
+    fn start() -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .arg("demo")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut lines = lines.map_while(Result::ok);
+        let page = lines.find_map(|line| Some(line.split_once("dashboard  ")?.1.to_owned()));
+        // Nobody reads the rest, and it must not end for that.
+        std::thread::spawn(move || lines.for_each(drop));
+        let page = page.unwrap();
+        let admin = page.trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
+        Self { process, page, admin }
+    }
+
+    /// Waits until its fleet was watched for so many seconds, and is saturated with pins to see.
+    async fn saturated(&self, seconds: f64) {
+        let seen = async || {
+            let overview = get(self.admin, "/v1/overview?model=simulated").await.json();
+            let samples = overview["samples"].as_array().unwrap().clone();
+            let watched: f64 = samples.iter().filter_map(|sample| sample["seconds"].as_f64()).sum();
+            let last = samples.last();
+            let pins = last
+                .is_some_and(|last| 0 < last["reasons"]["saturation_pin"].as_u64().unwrap_or(0));
+            (seconds <= watched && pins && overview["models"][0]["saturated"] == true).then_some(())
+        };
+        let patience = Duration::from_secs_f64(seconds) + 3 * BURSTS;
+        let turns = async {
+            while seen().await.is_none() {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        tokio::time::timeout(patience, turns).await.expect("a saturated fleet");
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Between two bursts of the demo.
+const BURSTS: Duration = Duration::from_secs(30);
+
+/// What the README shows, taken anew: `cargo test --test dashboard -- --ignored screenshots`
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes more than a minute and writes into the source"]
+async fn screenshots() {
+    let demo = Demo::start();
+    until("the demo's edge", async || TcpStream::connect(demo.admin).await.is_ok().then_some(()))
+        .await;
+    let browser = Browser::open(1400, 1000).await;
+    browser.go(&demo.page).await;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admin/dashboard/screenshots");
+    std::fs::create_dir_all(&folder).unwrap();
+    let (wide, phone) = ((1400, 1080), (390, 1300));
+    for ((width, height), scheme) in
+        [(wide, "light"), (wide, "dark"), (phone, "light"), (phone, "dark")]
+    {
+        demo.saturated(100.0).await;
+        browser.screen(width, height, scheme).await;
+        browser.shows("#banners", "Prompts are pinned to their owners").await;
+        let picture = browser.picture().await;
+        assert!(picture.len() < 150_000, "{} bytes", picture.len());
+        std::fs::write(folder.join(format!("{width}-{scheme}.webp")), picture).unwrap();
+        let across = browser.run("return document.documentElement.scrollWidth").await;
+        assert_eq!(across, width, "nothing sticks out");
+    }
+    assert_eq!(browser.complaints().await, [""; 0]);
 }

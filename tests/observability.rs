@@ -1,5 +1,5 @@
-//! The Grafana dashboard and the Prometheus alerts name only what the edge exports, and mean
-//! something to Prometheus, whose own tool says so.
+//! The reference of metrics has what the edge exports and nothing else; the Grafana dashboard and the
+//! Prometheus alerts name only that, and mean something to Prometheus, whose own tool says so.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -7,92 +7,78 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
-use tidegate::metrics::{
-    Limited, Metrics, Outcome, PollResult, QueueOutcome, ReportState, RetryCause, RoutesView, Slow,
-    WorkerView,
-};
+use tidegate::metrics::{Family, Metrics, Outcome, RetryCause, WorkerView};
 use tidegate::prompt::Dialect;
 use tidegate_policy::decision::{CacheDecision, Decision, Reason};
-use tidegate_policy::index::Cause;
-use tidegate_policy::learned::{Mode, SampleResult};
 
-/// Labels by series name.
-type Exported = BTreeMap<String, BTreeSet<String>>;
+/// Labels by series name, and of each the values there are, if they are a closed set.
+struct Exported {
+    labels: BTreeMap<String, BTreeSet<String>>,
+    values: BTreeMap<(String, String), BTreeSet<String>>,
+}
+
+/// Labels whose values are the operator's own words.
+const OWN_WORDS: [&str; 4] = ["model", "worker", "policy", "signature"];
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Everything on the page of an edge at which everything has happened once.
+/// All there is, from an edge at which everything has happened.
 fn exported() -> Exported {
     let metrics = Metrics::new().unwrap();
-    let worker = metrics.workers.worker("m", "w0");
-    worker.show(&WorkerView {
-        state: ReportState::Fresh,
-        age: Some(Duration::from_secs(1)),
-        waiting: Some(1),
-        running: Some(1),
-        kv_usage: Some(0.5),
-        warmth: Some(0.5),
-        ..WorkerView::default()
-    });
-    metrics.workers.bytes_per_token("m").set(4.0);
-    metrics.requests.model("m").ended(Dialect::Chat, 200, Outcome::Ok);
-    metrics.requests.retry(RetryCause::Connect);
-    metrics.decisions.model("m", "cache_aware").book(&Decision {
-        at: 0,
-        reason: Reason::SaturationPin,
-        cache: Some(CacheDecision::AllQueued),
-        uncached_tokens: 0,
-        trace: Default::default(),
-    });
-    let _ = metrics.routes.model("m");
-    let tps = vec![("m | w0[0-0]".to_owned(), 1.0)];
-    metrics.routes.show(&[RoutesView { model: "m".to_owned(), epoch: 1, tps }]);
-    metrics.process.show_indexes(&[]);
-    let _ = metrics.queue.model("m");
-    let page = metrics.page().unwrap();
-    let mut exported = Exported::new();
-    for line in page.lines().filter(|line| !line.starts_with('#')) {
-        let (series, _) = line.rsplit_once(' ').unwrap();
-        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-        let labels = labels.trim_end_matches('}').split(',').filter_map(|l| l.split_once('='));
-        let labels = labels.map(|(label, _)| label.to_owned());
-        exported.entry(name.to_owned()).or_default().extend(labels);
+    let mut labels = BTreeMap::new();
+    for family in metrics.families() {
+        let ends: &[&str] = match family.kind {
+            "histogram" => &["_bucket", "_sum", "_count"],
+            _ => &[""],
+        };
+        let of: BTreeSet<String> = family.labels.iter().cloned().collect();
+        labels.extend(ends.iter().map(|end| (format!("{}{end}", family.name), of.clone())));
     }
-    // Dropped before this, it would have taken its series along.
-    drop(worker);
-    exported
+    let mut values: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for line in everything_happened(&metrics).lines().filter(|line| !line.starts_with('#')) {
+        let (series, _) = line.rsplit_once(' ').unwrap();
+        let Some((name, pairs)) = series.split_once('{') else { continue };
+        for pair in pairs.trim_end_matches('}').split(',') {
+            let (label, value) = pair.split_once('=').unwrap();
+            if label != "le" && !OWN_WORDS.contains(&label) {
+                let of = values.entry((name.to_owned(), label.to_owned())).or_default();
+                of.insert(value.trim_matches('"').to_owned());
+            }
+        }
+    }
+    for (series, labels) in &labels {
+        for label in labels.iter().filter(|label| !OWN_WORDS.contains(&label.as_str())) {
+            let of = (series.clone(), label.clone());
+            assert!(values.contains_key(&of), "{of:?} has to happen in everything_happened");
+        }
+    }
+    Exported { labels, values }
 }
 
-/// Values of labels that are closed sets.
-fn closed_sets() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
-    let outcomes = Outcome::ALL.iter().map(|outcome| outcome.as_str());
-    // Of requests, of polls, of waits at the edge.
-    let outcomes = outcomes
-        .chain(PollResult::ALL.iter().map(|result| result.as_str()))
-        .chain(QueueOutcome::ALL.iter().map(|outcome| outcome.as_str()));
-    BTreeMap::from([
-        ("outcome", outcomes.collect()),
-        ("state", ReportState::ALL.iter().map(|state| state.as_str()).collect()),
-        ("reason", Reason::ALL.iter().map(|reason| reason.as_str()).collect()),
-        ("decision", CacheDecision::ALL.iter().map(|decision| decision.as_str()).collect()),
-        ("cause", Cause::ALL.iter().map(|cause| cause.as_str()).collect()),
-        ("mode", Mode::ALL.iter().map(|mode| mode.as_str()).collect()),
-        (
-            "result",
-            // Of reloads, of the pressure guard, of connections, of samples.
-            ["applied", "rejected", "compared", "overridden"]
-                .into_iter()
-                .chain(Limited::ALL.iter().map(|result| result.as_str()))
-                .chain(SampleResult::ALL.iter().map(|result| result.as_str()))
-                .collect(),
-        ),
-        ("phase", Slow::ALL.iter().map(|phase| phase.as_str()).collect()),
-        ("kind", BTreeSet::from(["prompt", "cached", "completion"])),
-        ("path", Dialect::ALL.iter().map(|dialect| dialect.as_str()).collect()),
-    ])
+/// The page of an edge at which everything has happened once.
+fn everything_happened(metrics: &Metrics) -> String {
+    let worker = metrics.workers.worker("m", "w0");
+    worker.show(&WorkerView::default());
+    let requests = metrics.requests.model("m");
+    for dialect in Dialect::ALL {
+        for outcome in Outcome::ALL {
+            // 0: none was sent.
+            (0..=5).for_each(|class| requests.ended(dialect, 100 * class, outcome));
+        }
+    }
+    RetryCause::ALL.into_iter().for_each(|cause| metrics.requests.retry(cause));
+    let decisions = metrics.decisions.model("m", "cache_aware");
+    let causes = CacheDecision::ALL.into_iter().map(Some).cycle();
+    let enough = Reason::ALL.len().max(CacheDecision::ALL.len());
+    for (reason, cache) in Reason::ALL.into_iter().cycle().zip(causes).take(enough) {
+        let trace = Default::default();
+        decisions.book(&Decision { at: 0, reason, cache, uncached_tokens: 0, trace });
+    }
+    let _ = (metrics.routes.model("m"), metrics.queue.model("m"));
+    metrics.process.show_indexes(&[]);
+    metrics.page().unwrap()
 }
 
 /// Every expression of the alerts, by its alert.
@@ -150,14 +136,13 @@ fn identifiers(expression: &str) -> Vec<(&str, &str)> {
 
 /// What is wrong with an expression, as sentences.
 fn faults(expression: &str, exported: &Exported) -> Vec<String> {
-    let closed = closed_sets();
     let mut faults = Vec::new();
     // What the scrape adds.
     let mut known = BTreeSet::from(["job", "instance", "le"]);
     let mut groups = Vec::new();
     for (word, after) in identifiers(expression) {
         if word.starts_with("tidegate_") {
-            let Some(labels) = exported.get(word) else {
+            let Some(labels) = exported.labels.get(word) else {
                 faults.push(format!("{word} is not exported"));
                 continue;
             };
@@ -169,8 +154,9 @@ fn faults(expression: &str, exported: &Exported) -> Vec<String> {
                     faults.push(format!("{word} has no label {label}"));
                 }
                 let value = value.trim_matches(['=', '~', '"']);
-                let Some(valid) = closed.get(label).filter(|_| value != ".*") else { continue };
-                for value in value.split('|').filter(|value| !valid.contains(value)) {
+                let valid = exported.values.get(&(word.to_owned(), label.to_owned()));
+                let Some(valid) = valid.filter(|_| value != ".*") else { continue };
+                for value in value.split('|').filter(|value| !valid.contains(*value)) {
                     faults.push(format!("{label} is never {value}"));
                 }
             }
@@ -206,12 +192,9 @@ fn the_dashboard_shows_every_family() {
         .flat_map(|(_, text)| identifiers(text))
         .map(|(word, _)| word.trim_end_matches("_bucket").to_owned())
         .collect();
-    let family = |name: &str| {
-        let suffix = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
-        suffix.unwrap_or(name).to_owned()
-    };
-    let missing: BTreeSet<String> =
-        exported().keys().map(|name| family(name)).filter(|name| !shown.contains(name)).collect();
+    let metrics = Metrics::new().unwrap();
+    let names = metrics.families().iter().map(|family| &family.name);
+    let missing: Vec<&String> = names.filter(|name| !shown.contains(*name)).collect();
     assert!(missing.is_empty(), "no panel has {missing:?}");
 }
 
@@ -264,4 +247,62 @@ fn prometheus_accepts_every_expression_of_the_dashboard() {
     let path = directory.path().join("dashboard.yml");
     std::fs::write(&path, document.to_string()).unwrap();
     promtool(&["check", "rules"], &path);
+}
+
+const REFERENCE: &str = include_str!("../conf/metrics.md");
+
+/// Words between backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// Cells of a table's line.
+fn cells(line: &str) -> Vec<&str> {
+    line.trim_matches('|').split('|').map(str::trim).collect()
+}
+
+/// What a name says of the unit.
+fn unit(name: &str) -> Option<&'static str> {
+    let words = [("_seconds", "seconds"), ("_ratio", "0 to 1"), ("tokens_total", "tokens")];
+    words.into_iter().find_map(|(part, unit)| name.contains(part).then_some(unit))
+}
+
+#[test]
+fn the_reference_has_every_metric_with_its_type_labels_unit_and_meaning() {
+    let metrics = Metrics::new().unwrap();
+    let row = |family: &Family, unit: &str| {
+        let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+        let (labels, Family { name, kind, help, .. }) = (labels.join(", "), family);
+        format!("| `{name}` | {kind} | {labels} | {unit} | {help} |").replace("  ", " ")
+    };
+    let lines = REFERENCE.lines().filter(|line| line.starts_with("| `tidegate_"));
+    let mut written: BTreeMap<&str, &str> = lines.map(|line| (quoted(line)[0], line)).collect();
+    for family in metrics.families() {
+        let line = written.remove(family.name.as_str()).unwrap_or_default();
+        let own = cells(line).get(3).copied().unwrap_or("?");
+        let expected = row(family, unit(&family.name).unwrap_or(own));
+        assert_eq!(line, expected, "conf/metrics.md has not what the edge exports");
+        assert!(!["", "?"].contains(&own), "no unit: {line}");
+    }
+    assert!(written.is_empty(), "conf/metrics.md has what the edge does not: {written:?}");
+}
+
+#[test]
+fn the_reference_has_every_value_of_every_label() {
+    let mut written: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    let mut of = Vec::new();
+    for line in REFERENCE.lines() {
+        if line.starts_with('#') {
+            let words = quoted(line);
+            let (label, families) = words.split_first().unwrap_or((&"", &[]));
+            of = families.iter().map(|family| (family.to_string(), label.to_string())).collect();
+        } else if line.starts_with("| `") && !of.is_empty() {
+            let (value, meaning) = (quoted(line)[0], cells(line)[1]);
+            assert!(!meaning.is_empty(), "{line}");
+            of.iter().for_each(|of| {
+                written.entry(of.clone()).or_default().insert(value.to_owned());
+            });
+        }
+    }
+    assert_eq!(written, exported().values);
 }

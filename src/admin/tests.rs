@@ -266,6 +266,8 @@ fn decisions_come_newest_first_and_no_more_than_asked_for() {
     };
     assert_eq!(ids("/v1/decisions"), ["third", "second", "first"]);
     assert_eq!(ids("/v1/decisions?limit=2"), ["third", "second"]);
+    assert_eq!(ids("/v1/decisions?request_id=second"), ["second"]);
+    assert_eq!(ids("/v1/decisions?request_id=fourth"), [""; 0]);
     assert_eq!(get(&state, "/v1/decisions?limit=some").status(), StatusCode::BAD_REQUEST);
 }
 
@@ -285,7 +287,7 @@ fn an_explanation_names_the_owner_and_books_nothing() {
     assert_eq!((winner.worker.as_str(), winner.reason.as_str()), ("w1", "cache_candidate"));
     assert_eq!(told.candidates[0].verdict, "chosen");
     assert_eq!(told.what_if.len(), 4);
-    assert!(state.journal.latest(1).is_empty());
+    assert!(state.journal.latest().is_empty());
     let after = (text(&get(&state, "/metrics")), state.running().fleets.models()[0].next_turn());
     assert_eq!(before, after);
 }

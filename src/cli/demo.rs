@@ -7,7 +7,7 @@ mod sharded;
 use crate::boot::{self, Start};
 use crate::config::{Overrides, Source};
 use crate::simulate::client::Outcome;
-use crate::simulate::server::{FleetConfig, SimulatedFleet};
+use crate::simulate::server::{FleetConfig, LoadEndpoint, SimulatedFleet};
 use crate::simulate::traffic::{self, TrafficConfig, TrafficEvent};
 use sharded::Sharded;
 use std::collections::BTreeMap;
@@ -103,6 +103,8 @@ fn fleet_config() -> FleetConfig {
     let mut config = FleetConfig { model: MODEL.to_owned(), ..FleetConfig::default() };
     config.engine.max_running = 8;
     config.engine.kv_tokens = 120_000;
+    // The page that tells how full the KV cache is.
+    config.load_endpoint = LoadEndpoint::V1Loads;
     config
 }
 

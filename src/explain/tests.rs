@@ -56,10 +56,10 @@ model   qwen3-32b, policy cache_aware
 prompt  12,000 tokens
 rules   worker_queue_limit 8, saturation_queue_floor 1, min_matched_tokens unset, switch_margin_tokens 1,024
 
-worker         held  to compute  queue      report  what became of it
-w1      11,744 (92)         256     20  fresh 0 ms  lost: w0 comes first by reported queue
-w0      11,488 (90)         512      9  fresh 0 ms  CHOSEN: back to its owner, 512 tokens to compute
-w2                -      12,000      3  fresh 0 ms  not an owner
+worker  held (blocks)  to compute  queue      report  what became of it
+w1        11,744 (92)         256     20  fresh 0 ms  lost: w0 comes first by reported queue
+w0        11,488 (90)         512      9  fresh 0 ms  CHOSEN: back to its owner, 512 tokens to compute
+w2                  -      12,000      3  fresh 0 ms  not an owner
 
 1 candidates      passed   2 owners of this prefix, w1 holds 11,744 tokens
 2 gate            closed   2 of 2 owners at or over the limit of 8

@@ -51,7 +51,8 @@ impl Explanation {
     }
 
     fn lines(&self) -> Vec<Line> {
-        let head = ["worker", "held", "to compute", "queue", "report", "what became of it"];
+        let head =
+            ["worker", "held (blocks)", "to compute", "queue", "report", "what became of it"];
         let mut lines = vec![head.map(str::to_owned)];
         lines.extend(
             self.candidates.iter().map(|row| candidate_line(row, self.is_winner(&row.worker))),

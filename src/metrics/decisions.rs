@@ -1,10 +1,9 @@
 //! Where requests were sent and why, per model.
 
+use super::register::Register;
 use super::requests::{counters, histograms};
 use once_cell::sync::OnceCell;
-use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
-};
+use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Opts};
 use tidegate_policy::decision::{CacheDecision, Decision, Reason, Trace};
 
 /// Edges of the deepest gated match, blocks.
@@ -25,7 +24,7 @@ pub struct DecisionFamilies {
 }
 
 impl DecisionFamilies {
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn register(registry: &mut Register) -> prometheus::Result<Self> {
         let families = Self {
             saturation_pins: counters(
                 "tidegate_saturation_pins_total",

@@ -8,6 +8,7 @@ mod decisions;
 mod outcome;
 mod process;
 mod queue;
+mod register;
 mod requests;
 mod routes;
 mod spread;
@@ -18,18 +19,20 @@ pub use decisions::{DecisionFamilies, DecisionMetrics};
 pub use outcome::Outcome;
 pub use process::{Limited, ProcessMetrics, Slow};
 pub use queue::{QueueFamilies, QueueMetrics, QueueOutcome};
+pub use register::Family;
 pub use requests::{OTHER, RequestFamilies, RequestMetrics, RetryCause};
 pub use routes::{RouteFamilies, RouteMetrics, RoutesView};
 pub use spread::{Counts, Spread};
 pub use totals::Totals;
 pub use workers::{PollResult, ReportState, WorkerFamilies, WorkerMetrics, WorkerView};
 
-use prometheus::{Registry, TextEncoder};
+use prometheus::TextEncoder;
+use register::Register;
 
 /// All metric families of one edge.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Registry,
+    register: Register,
     /// One series per worker.
     pub workers: WorkerFamilies,
     /// What became of requests.
@@ -47,20 +50,25 @@ pub struct Metrics {
 impl Metrics {
     /// Registers everything; fails only if two families of ours share a name.
     pub fn new() -> prometheus::Result<Self> {
-        let registry = Registry::new();
+        let mut register = Register::default();
         Ok(Self {
-            workers: WorkerFamilies::register(&registry)?,
-            requests: RequestFamilies::register(&registry)?,
-            decisions: DecisionFamilies::register(&registry)?,
-            routes: RouteFamilies::register(&registry)?,
-            queue: QueueFamilies::register(&registry)?,
-            process: ProcessMetrics::register(&registry)?,
-            registry,
+            workers: WorkerFamilies::register(&mut register)?,
+            requests: RequestFamilies::register(&mut register)?,
+            decisions: DecisionFamilies::register(&mut register)?,
+            routes: RouteFamilies::register(&mut register)?,
+            queue: QueueFamilies::register(&mut register)?,
+            process: ProcessMetrics::register(&mut register)?,
+            register,
         })
+    }
+
+    /// Every family there is, whether anything was counted or not.
+    pub fn families(&self) -> &[Family] {
+        self.register.families()
     }
 
     /// The Prometheus text page.
     pub fn page(&self) -> prometheus::Result<String> {
-        TextEncoder::new().encode_to_string(&self.registry.gather())
+        TextEncoder::new().encode_to_string(&self.register.gather())
     }
 }

@@ -1,8 +1,9 @@
 //! The edge as a whole.
 
+use super::register::Register;
 use super::requests::counters;
 use parking_lot::Mutex;
-use prometheus::{Gauge, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{Gauge, IntCounterVec, IntGauge, Opts};
 use tidegate_policy::index::{Cause, Stats};
 
 /// Why a client's connection was closed at `max_connections`.
@@ -74,7 +75,7 @@ pub struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn register(registry: &mut Register) -> prometheus::Result<Self> {
         let metrics = Self {
             config_generation: IntGauge::new(
                 "tidegate_config_generation",

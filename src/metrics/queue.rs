@@ -1,8 +1,9 @@
 //! Requests that wait at the edge until a worker may take one, per model.
 
+use super::register::Register;
 use super::requests::{counters, histograms};
+use prometheus::Opts;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
-use prometheus::{Opts, Registry};
 
 /// Edges of waits, seconds.
 const WAIT_EDGES: [f64; 12] = [0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
@@ -44,7 +45,7 @@ pub struct QueueFamilies {
 }
 
 impl QueueFamilies {
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn register(registry: &mut Register) -> prometheus::Result<Self> {
         let families = Self {
             waiting: IntGaugeVec::new(
                 Opts::new("tidegate_queue_waiting", "Requests that wait at the edge now."),

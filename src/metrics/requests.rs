@@ -1,11 +1,10 @@
 //! What became of requests, per model.
 
+use super::register::Register;
 use super::{Outcome, Spread};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
-use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
-};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +38,7 @@ pub struct RequestFamilies {
 }
 
 impl RequestFamilies {
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn register(registry: &mut Register) -> prometheus::Result<Self> {
         let families = Self {
             requests: counters(
                 "tidegate_requests_total",
@@ -130,6 +129,9 @@ pub enum RetryCause {
 }
 
 impl RetryCause {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Connect, Self::StaleConnection];
+
     /// The label.
     pub const fn as_str(self) -> &'static str {
         match self {

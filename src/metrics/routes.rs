@@ -1,8 +1,9 @@
 //! Learned routes, per model: how they were chosen, what became of the samples, what is known now.
 
+use super::register::Register;
 use super::requests::counters;
 use parking_lot::Mutex;
-use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts};
 use std::collections::BTreeSet;
 use tidegate_policy::learned::{Mode, SampleResult};
 
@@ -35,7 +36,7 @@ pub struct RoutesView {
 }
 
 impl RouteFamilies {
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn register(registry: &mut Register) -> prometheus::Result<Self> {
         let opts = |name, help| Opts::new(name, help).namespace("tidegate");
         let families = Self {
             selections: counters(

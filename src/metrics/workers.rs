@@ -6,10 +6,10 @@
 //! When a worker's last handle is dropped its series leave with it.
 
 use super::Outcome;
+use super::register::Register;
 use parking_lot::Mutex;
 use prometheus::{
-    Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    core::Collector,
+    Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, core::Collector,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ struct Families {
 }
 
 impl WorkerFamilies {
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn register(registry: &mut Register) -> prometheus::Result<Self> {
         let families = Families {
             in_flight: ints(registry, IN_FLIGHT, &["worker"])?,
             requests: counters(registry, REQUESTS, &["worker", "outcome"])?,
@@ -335,22 +335,26 @@ fn opts((name, help): Name) -> Opts {
 }
 
 fn registered<C: Collector + Clone + 'static>(
-    registry: &Registry,
+    registry: &mut Register,
     family: C,
 ) -> prometheus::Result<C> {
     registry.register(Box::new(family.clone()))?;
     Ok(family)
 }
 
-fn ints(registry: &Registry, name: Name, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
+fn ints(registry: &mut Register, name: Name, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
     registered(registry, IntGaugeVec::new(opts(name), labels)?)
 }
 
-fn floats(registry: &Registry, name: Name, labels: &[&str]) -> prometheus::Result<GaugeVec> {
+fn floats(registry: &mut Register, name: Name, labels: &[&str]) -> prometheus::Result<GaugeVec> {
     registered(registry, GaugeVec::new(opts(name), labels)?)
 }
 
-fn counters(registry: &Registry, name: Name, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
+fn counters(
+    registry: &mut Register,
+    name: Name,
+    labels: &[&str],
+) -> prometheus::Result<IntCounterVec> {
     registered(registry, IntCounterVec::new(opts(name), labels)?)
 }
 

@@ -14,8 +14,9 @@ use tempfile::TempDir;
 const MISSING: &str = "the dashboard is tested in a real browser, and `chromedriver` cannot be \
      started: apt-get install -y chromium chromium-driver";
 
-/// What keeps Chromium to itself: no sandbox as root, no questions, nothing of its own on the network.
-const FLAGS: [&str; 10] = [
+/// What keeps Chromium to itself: no sandbox as root, no questions, nothing of its own on the network; and a
+/// window that is all page.
+const FLAGS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -26,6 +27,7 @@ const FLAGS: [&str; 10] = [
     "--disable-component-update",
     "--disable-sync",
     "--force-prefers-reduced-motion",
+    "--hide-scrollbars",
 ];
 
 /// Ends with the test, its processes with it.
@@ -166,6 +168,10 @@ impl Browser {
     }
 
     pub async fn click(&self, selector: &str) {
+        // The driver may leave it under what sticks to the top.
+        let query = json!(selector);
+        let script = format!("document.querySelector({query}).scrollIntoView({{block: 'center'}})");
+        self.run(&script).await;
         let element = self.element(selector).await;
         self.command(&format!("element/{element}/click"), json!({})).await;
     }
@@ -193,8 +199,34 @@ impl Browser {
         lines.map(|line| line["message"].as_str().unwrap().to_owned()).collect()
     }
 
+    /// Another window, as wide and as high as a screen of this many pixels, in light or dark.
+    pub async fn screen(&self, width: u32, height: u32, scheme: &str) {
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
+        self.devtools("Emulation.setDeviceMetricsOverride", size).await;
+        let scheme = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.devtools("Emulation.setEmulatedMedia", scheme).await;
+    }
+
+    /// What is seen now, as a WebP: a third of a PNG, and nobody sees the difference.
+    pub async fn picture(&self) -> Vec<u8> {
+        let form = json!({"format": "webp", "quality": 90});
+        let answer = self.devtools("Page.captureScreenshot", form).await;
+        from_base64(answer["data"].as_str().unwrap())
+    }
+
     /// A command of the developer tools.
     pub async fn devtools(&self, command: &str, parameters: Value) -> Value {
         self.command("goog/cdp/execute", json!({"cmd": command, "params": parameters})).await
     }
+}
+
+fn from_base64(text: &str) -> Vec<u8> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = text.bytes().filter_map(|byte| DIGITS.iter().position(|digit| *digit == byte));
+    let digits: Vec<usize> = digits.collect();
+    let group = |group: &[usize]| {
+        let bits = (0..4).fold(0, |bits, at| bits << 6 | group.get(at).copied().unwrap_or(0));
+        [bits >> 16, bits >> 8, bits].map(|byte| byte as u8)[..group.len() - 1].to_vec()
+    };
+    digits.chunks(4).flat_map(group).collect()
 }

@@ -29,11 +29,18 @@ export const setClass = (node, name) => {
   if (node.className !== name) node.className = name;
 };
 
-// Rows that stay the same elements while their keys stay: focus and scroll position survive.
+// Rows that stay the same elements while their keys stay: focus and scroll position survive. What is gone
+// leaves first, so that the others need not move.
 export const keyed = (parent, items, key, make, update) => {
-  const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const wanted = new Set(items.map(key));
+  const known = new Map();
+  for (const child of [...parent.children]) {
+    const name = child.dataset.key;
+    if (wanted.has(name) && !known.has(name)) known.set(name, child);
+    else child.remove();
+  }
   let at = parent.firstElementChild;
-  for (const item of items) {
+  items.forEach((item, place) => {
     const name = key(item);
     let node = known.get(name);
     known.delete(name);
@@ -43,9 +50,8 @@ export const keyed = (parent, items, key, make, update) => {
     }
     if (node === at) at = at.nextElementSibling;
     else parent.insertBefore(node, at);
-    update(node, item);
-  }
-  for (const gone of known.values()) gone.remove();
+    update(node, item, place);
+  });
 };
 
 const digits = (value, most) => value.toLocaleString("en", { maximumFractionDigits: most });

@@ -22,8 +22,11 @@ let cursor = "";
 let latest = null;
 let routesAt = -Infinity;
 
+// A space as %20: the edge takes a plus for what it is.
 const query = (values) =>
-  new URLSearchParams(Object.entries(values).filter(([, value]) => value !== "")).toString();
+  new URLSearchParams(Object.entries(values).filter(([, value]) => value !== ""))
+    .toString()
+    .replaceAll("+", "%20");
 
 // A sample's place on the time axis is where the one before it ends: the time of day may be set.
 const placed = (more) => {

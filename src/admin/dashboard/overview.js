@@ -218,6 +218,7 @@ const chips = (models, chosen, choose) => {
     (node, model) => {
       const [name, note] = node.firstElementChild.children;
       setText(name, model.name);
+      name.title = model.name;
       const words = [`${model.routable}/${model.workers}`];
       if (!model.ready) words.push("not served");
       if (model.saturated) words.push("saturated");

@@ -55,6 +55,7 @@ export const tellRecord = (record, model) => {
       ["TTFT", millis(record.ttft_ms)],
       ["Total", millis(record.total_ms)],
       ["Attempts", String(record.attempts)],
+      ...(record.queued_ms === undefined ? [] : [["Waited at the edge", millis(record.queued_ms)]]),
     ]),
     record.route
       ? el(

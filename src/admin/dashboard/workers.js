@@ -191,11 +191,12 @@ const picture = () => {
         el("span"),
         el("small"),
       ),
-    (node, worker) => {
+    (node, worker, at) => {
       const value = measure.value(worker);
       const top = measure.top(rows, bounds[worker.model] ?? 1);
       node.style.setProperty("--heat", `${Math.round(100 * Math.min(1, (value ?? 0) / top))}%`);
-      setClass(node, cellClass(worker, kind, value, top));
+      const isNext = 0 < at && rows[at - 1].model !== worker.model;
+      setClass(node, `${cellClass(worker, kind, value, top)}${isNext ? " next" : ""}`);
       const [name, said, rest] = node.children;
       setText(name, isWorded ? worker.id : "");
       setText(said, isWorded ? cellText(worker, measure, value) : "");
