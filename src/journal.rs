@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tidegate_policy::decision::{Considered, CostTrace, Decision};
 use tidegate_policy::fleet::Fleet;
 use tidegate_policy::learned::Selection;
@@ -12,6 +13,10 @@ use tidegate_policy::prefix::{PrefixKey, PrefixKeys};
 
 /// The log target of the access log.
 pub const ACCESS_LOG: &str = "access";
+
+/// Access log lines that were dropped because who reads the log is too slow: of the whole process, as
+/// the log is.
+pub static LOST_LINES: AtomicU64 = AtomicU64::new(0);
 
 /// Requests remembered.
 const CAPACITY: usize = 512;

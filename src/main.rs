@@ -1,14 +1,13 @@
 //! The binary: arguments, then [`tidegate`].
 
 use clap::Parser;
-use env_logger::fmt::ConfigurableFormat;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tidegate::boot::{self, Start};
 use tidegate::cli::args::RunArgs;
-use tidegate::cli::{Args, BAD_USAGE, Command, check, demo, explain, routes, simulate, upgrade};
-use tidegate::journal::ACCESS_LOG;
+use tidegate::cli::{
+    Args, BAD_USAGE, Command, check, demo, explain, log, routes, simulate, upgrade,
+};
 
 // Less CPU per request than glibc's allocator, by measurements of bare Pingora.
 #[global_allocator]
@@ -17,18 +16,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let args = Args::parse();
     let filter = if args.command.is_some() { "warn" } else { boot::LOG_FILTER };
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(filter))
-        .format(|to, record| match record.target() {
-            // Each is a JSON object with a time of its own.
-            ACCESS_LOG => writeln!(to, "{}", record.args()),
-            // Libraries print whole requests there, with whatever is secret in them.
-            target if log::Level::Info < record.level() && !target.starts_with("tidegate") => {
-                Ok(())
-            }
-            _ => ConfigurableFormat::default().format(to, record),
-        })
-        .init();
-    match args.command {
+    log::init(filter);
+    let code = match args.command {
         None => run(&args.run),
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Explain(args)) => explain::run(&args),
@@ -36,7 +25,9 @@ fn main() -> ExitCode {
         Some(Command::Simulate(args)) => simulate::run(&args),
         Some(Command::Upgrade(args)) => upgrade::run(&args),
         Some(Command::Demo(args)) => ended(demo::run(&args.plan())),
-    }
+    };
+    ::log::logger().flush();
+    code
 }
 
 fn run(args: &RunArgs) -> ExitCode {

@@ -2,9 +2,11 @@
 
 use super::answer::Answer;
 use crate::fleet::ModelFleet;
+use crate::journal::LOST_LINES;
 use crate::metrics::RoutesView;
 use crate::state::State;
 use http::StatusCode;
+use std::sync::atomic::Ordering;
 use tidegate_policy::learned::Row;
 
 pub(super) fn answer(state: &State) -> Answer {
@@ -30,6 +32,7 @@ fn refresh(state: &State) {
     state.metrics.routes.show(&routes);
     let indexes: Vec<_> = running.fleets.models().iter().map(|fleet| fleet.index.stats()).collect();
     state.metrics.process.show_indexes(&indexes);
+    state.metrics.process.show_lost_lines(LOST_LINES.load(Ordering::Relaxed));
     let in_progress = i64::try_from(state.in_progress()).unwrap_or(i64::MAX);
     state.metrics.process.requests_in_progress.set(in_progress);
 }

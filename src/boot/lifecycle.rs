@@ -175,6 +175,7 @@ impl BackgroundService for EarlyExit {
             _ = int.recv() => log::warn!("SIGINT: leaving with {} requests", self.state.in_progress()),
         }
         self.keep_warm_state();
+        log::logger().flush();
         std::process::exit(0);
     }
 }

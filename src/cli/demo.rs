@@ -62,6 +62,7 @@ pub fn run(demo: &Demo) -> Result<(), Box<dyn std::error::Error>> {
         tokio::spawn(sharded.show(listen, admin, file, common));
         show(fleet, listen, duration).await;
         drop(home);
+        ::log::logger().flush();
         std::process::exit(0);
     });
     Ok(boot::serve(Arc::new(config), Some(source), Start::default())?)

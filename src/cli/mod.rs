@@ -7,6 +7,7 @@ pub mod args;
 pub mod check;
 pub mod demo;
 pub mod explain;
+pub mod log;
 pub mod routes;
 pub mod simulate;
 pub mod upgrade;

@@ -3,7 +3,7 @@
 use super::register::Register;
 use super::requests::counters;
 use parking_lot::Mutex;
-use prometheus::{Gauge, IntCounterVec, IntGauge, Opts};
+use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, Opts};
 use tidegate_policy::index::{Cause, Stats};
 
 /// Why a client's connection was closed at `max_connections`.
@@ -69,6 +69,7 @@ pub struct ProcessMetrics {
     pub connections: IntGauge,
     connections_limited: IntCounterVec,
     connections_slow: IntCounterVec,
+    access_log_lost: IntCounter,
     /// What indexes of models that are gone evicted, by [`Cause`]. Locked while totals are written:
     /// two scrapes at once must not both add what one of them saw.
     gone: Mutex<[u64; Cause::ALL.len()]>,
@@ -117,6 +118,10 @@ impl ProcessMetrics {
                 "Clients' connections closed because a TLS handshake or a request's head took longer than client_header.",
                 &["phase"],
             )?,
+            access_log_lost: IntCounter::new(
+                "tidegate_access_log_lost_lines_total",
+                "Access log lines dropped because who reads the log is too slow.",
+            )?,
             gone: Mutex::default(),
         };
         registry.register(Box::new(metrics.config_generation.clone()))?;
@@ -130,6 +135,7 @@ impl ProcessMetrics {
         registry.register(Box::new(metrics.requests_in_progress.clone()))?;
         registry.register(Box::new(metrics.connections.clone()))?;
         registry.register(Box::new(metrics.connections_limited.clone()))?;
+        registry.register(Box::new(metrics.access_log_lost.clone()))?;
         for result in Limited::ALL {
             metrics.connections_limited.with_label_values(&[result.as_str()]);
         }
@@ -188,5 +194,12 @@ impl ProcessMetrics {
             let shown = self.index_evictions.with_label_values(&[cause.as_str()]);
             shown.inc_by(total.saturating_sub(shown.get()));
         }
+    }
+
+    /// Writes how many access log lines the process has lost.
+    pub fn show_lost_lines(&self, lost: u64) {
+        let _one_at_a_time = self.gone.lock();
+        let shown = &self.access_log_lost;
+        shown.inc_by(lost.saturating_sub(shown.get()));
     }
 }

@@ -23,9 +23,10 @@ pub(super) fn request_ended(client: Option<IpAddr>, ctx: &mut RequestContext) {
     settle(ctx, outcome);
     learn(ctx, outcome, &usage);
     count(ctx, outcome, &usage);
-    let record = Arc::new(record(client, ctx, outcome, &usage));
-    write_access_log(ctx, &record);
-    ctx.state.journal.push(record);
+    let mut record = record(client, ctx, outcome, &usage);
+    write_access_log(ctx, &mut record);
+    record.rungs = ctx.routed.as_ref().map(|(fleet, choice)| Rungs::new(fleet, &choice.decision));
+    ctx.state.journal.push(Arc::new(record));
 }
 
 fn outcome(ctx: &RequestContext) -> Outcome {
@@ -113,6 +114,7 @@ fn count(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
     }
 }
 
+/// Without its rungs, which are not for the log.
 fn record(client: Option<IpAddr>, ctx: &RequestContext, outcome: Outcome, usage: &Usage) -> Record {
     let routed = ctx.routed.as_ref().map(|(fleet, choice)| (fleet, &choice.decision));
     let route = ctx.routed.as_ref().and_then(|(_, choice)| choice.route.as_ref());
@@ -145,7 +147,7 @@ fn record(client: Option<IpAddr>, ctx: &RequestContext, outcome: Outcome, usage:
         attempts: ctx.attempts,
         route: route.map(RouteSelected::from),
         prefix: None,
-        rungs: routed.map(|(fleet, decision)| Rungs::new(fleet, decision)),
+        rungs: None,
     }
 }
 
@@ -159,7 +161,7 @@ fn prefix(ctx: &RequestContext) -> Option<PrefixRow> {
     Some(PrefixRow::new(&query.keys, fleet.block_bytes()))
 }
 
-fn write_access_log(ctx: &RequestContext, record: &Record) {
+fn write_access_log(ctx: &RequestContext, record: &mut Record) {
     let settings = &ctx.running.config.access_log;
     if !settings.enabled || !log::log_enabled!(target: ACCESS_LOG, log::Level::Info) {
         return;
@@ -167,8 +169,10 @@ fn write_access_log(ctx: &RequestContext, record: &Record) {
     if settings.sample < 1.0 && settings.sample <= fastrand::f64() {
         return;
     }
-    let line = Record { rungs: None, prefix: prefix(ctx), ..record.clone() };
-    match serde_json::to_string(&line) {
+    record.prefix = prefix(ctx);
+    let line = serde_json::to_string(record);
+    record.prefix = None;
+    match line {
         Ok(line) => log::info!(target: ACCESS_LOG, "{line}"),
         Err(error) => log::error!("an access log line cannot be written: {error}"),
     }

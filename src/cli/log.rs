@@ -1,0 +1,112 @@
+//! Where the binary's log lines go: stderr, most by env_logger at once, the access log's in batches.
+//!
+//! One access log line a request is the most of what an edge writes. A write of its own for each
+//! costs a request a system call, and a reader of stderr that is slow would stop the threads that
+//! serve. So the lines are collected, and one thread writes them [`DELAY`] after the first of a batch.
+//! Its memory is bounded: where it is full lines are lost, and counted as
+//! `tidegate_access_log_lost_lines_total`.
+
+use crate::journal::{ACCESS_LOG, LOST_LINES};
+use ::log::{Level, Log, Metadata, Record};
+use env_logger::{Env, Logger};
+use std::io::Write as _;
+use std::sync::atomic::Ordering;
+use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::time::Duration;
+
+/// From a batch's first line until it is written.
+const DELAY: Duration = Duration::from_millis(50);
+/// Most bytes of lines that wait.
+const CAPACITY: usize = 4 << 20;
+
+/// Installs it. `filter` is what is logged without `RUST_LOG`.
+pub fn init(filter: &str) {
+    let others = env_logger::Builder::from_env(Env::default().default_filter_or(filter)).build();
+    ::log::set_max_level(others.filter());
+    let log = Box::new(EdgeLog { others });
+    // Fails if there is one already, which then is an embedding program's.
+    let _ = ::log::set_boxed_logger(log);
+}
+
+struct EdgeLog {
+    others: Logger,
+}
+
+impl Log for EdgeLog {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.others.enabled(metadata)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        match record.target() {
+            ACCESS_LOG if self.others.matches(record) => BATCH.push(record),
+            ACCESS_LOG => {}
+            // Libraries print whole requests there, with whatever is secret in them.
+            target if Level::Info < record.level() && !target.starts_with("tidegate") => {}
+            _ => self.others.log(record),
+        }
+    }
+
+    fn flush(&self) {
+        BATCH.flush();
+        self.others.flush();
+    }
+}
+
+static BATCH: Batch =
+    Batch { lines: Mutex::new(Vec::new()), begun: Condvar::new(), writer: Once::new() };
+
+/// Lines that wait for the writer.
+struct Batch {
+    lines: Mutex<Vec<u8>>,
+    begun: Condvar,
+    /// Started by the first line: a process that goes into the background before would leave it behind.
+    writer: Once,
+}
+
+impl Batch {
+    fn push(&'static self, record: &Record<'_>) {
+        self.writer.call_once(|| {
+            let write = || self.write();
+            if std::thread::Builder::new().name("access log".to_owned()).spawn(write).is_err() {
+                eprintln!("tidegate: no thread for the access log, which is lost");
+            }
+        });
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let length = lines.len();
+        let written = writeln!(lines, "{}", record.args());
+        if written.is_err() || CAPACITY < lines.len() {
+            lines.truncate(length);
+            LOST_LINES.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(lines);
+        if length == 0 {
+            self.begun.notify_one();
+        }
+    }
+
+    fn write(&self) {
+        let mut batch = Vec::new();
+        loop {
+            let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            let lines = self.begun.wait_while(lines, |lines| lines.is_empty());
+            drop(lines);
+            std::thread::sleep(DELAY);
+            self.take(&mut batch);
+            // Nobody could be told that stderr is gone.
+            let _ = std::io::stderr().lock().write_all(&batch);
+        }
+    }
+
+    fn take(&self, batch: &mut Vec<u8>) {
+        batch.clear();
+        std::mem::swap(batch, &mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Before the process ends.
+    fn flush(&self) {
+        let mut batch = Vec::new();
+        self.take(&mut batch);
+        let _ = std::io::stderr().lock().write_all(&batch);
+    }
+}
