@@ -41,7 +41,7 @@ pub fn serve(address: &str) {
 
 /// Reads heads and skips bodies; no more of HTTP than the proxies beside it send.
 async fn connection(mut stream: TcpStream) -> Option<()> {
-    let stream_answer = stream_answer();
+    let (report, answer, stream_answer) = (whole(REPORT), whole(ANSWER), stream_answer());
     let mut bytes = Vec::with_capacity(1 << 16);
     loop {
         let head = loop {
@@ -63,8 +63,8 @@ async fn connection(mut stream: TcpStream) -> Option<()> {
             bytes.extend_from_slice(&rest[taken..]);
         }
         match (is_report, is_stream) {
-            (true, _) => stream.write_all(REPORT).await.ok()?,
-            (false, false) => stream.write_all(ANSWER).await.ok()?,
+            (true, _) => stream.write_all(&report).await.ok()?,
+            (false, false) => stream.write_all(&answer).await.ok()?,
             (false, true) => {
                 for piece in &stream_answer {
                     stream.write_all(piece).await.ok()?;
@@ -89,14 +89,14 @@ fn length(head: &[u8]) -> usize {
     value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }
 
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 300\r\n\r\n\
-{\"id\":\"c-1\",\"object\":\"chat.completion\",\"created\":1700000000,\"model\":\"m\",\"choices\":[{\"index\":0,\"message\":\
-{\"role\":\"assistant\",\"content\":\"ok\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":512,\"completion_tokens\"\
-:2,\"total_tokens\":514,\"prompt_tokens_details\":{\"cached_tokens\":480}}}                        ";
+const ANSWER: &str = r#"{"id":"c-1","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":512,"completion_tokens":2,"total_tokens":514,"prompt_tokens_details":{"cached_tokens":480}}}"#;
 
-const REPORT: &[u8] =
-    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 66\r\n\r\n\
-[{\"dp_rank\":0,\"num_reqs\":0,\"num_waiting_reqs\":0,\"num_tokens\":100}]";
+const REPORT: &str = r#"[{"dp_rank":0,"num_reqs":0,"num_waiting_reqs":0,"num_tokens":100}]"#;
+
+fn whole(body: &str) -> Vec<u8> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ";
+    format!("{head}{}\r\n\r\n{body}", body.len()).into_bytes()
+}
 
 /// Events of a stream.
 pub const EVENTS: usize = 64;
