@@ -14,6 +14,7 @@ use pingora::Result;
 use pingora::http::RequestHeader;
 use pingora_proxy::Session;
 use smallvec::SmallVec;
+use std::fmt::Write as _;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -67,8 +68,11 @@ pub(super) fn headers(
         // An absolute target is for proxies; an engine is none, and whose it is says `Host`.
         request.set_uri(request.uri.clone());
     }
-    request.insert_header("x-request-id", ctx.request_id.as_str())?;
-    if let Some(length) = request.headers.get(&CONTENT_LENGTH).cloned() {
+    if !says_once(request, "x-request-id", &ctx.request_id) {
+        request.insert_header("x-request-id", ctx.request_id.as_str())?;
+    }
+    let mut lengths = request.headers.get_all(CONTENT_LENGTH).iter();
+    if let (Some(length), Some(_)) = (lengths.next().cloned(), lengths.next()) {
         // The same length twice was let in; once says as much, and nobody can read it otherwise.
         request.insert_header(CONTENT_LENGTH, length)?;
     }
@@ -112,6 +116,12 @@ fn remove_what_is_not_the_clients(request: &mut RequestHeader, auth: Option<&Ups
     }
 }
 
+/// Is the header there, once, with this value?
+fn says_once(request: &RequestHeader, name: &str, value: &str) -> bool {
+    let mut values = request.headers.get_all(name).iter();
+    values.next().is_some_and(|one| one == value) && values.next().is_none()
+}
+
 fn reads(name: &str, as_name: &str) -> bool {
     name.len() == as_name.len() && begins(name, as_name)
 }
@@ -140,10 +150,14 @@ fn forwarded(session: &Session, request: &mut RequestHeader, mode: Forwarded) ->
     }
     if let Some(client) = client {
         let before = request.headers.get_all("x-forwarded-for").iter();
-        let mut chain: Vec<String> =
-            before.filter_map(|value| value.to_str().ok().map(str::to_owned)).collect();
-        chain.push(client.to_string());
-        request.insert_header("x-forwarded-for", chain.join(", "))?;
+        let mut chain = String::new();
+        for value in before.filter_map(|value| value.to_str().ok()) {
+            chain.push_str(value);
+            chain.push_str(", ");
+        }
+        // Writing to a string does not fail.
+        let _ = write!(chain, "{client}");
+        request.insert_header("x-forwarded-for", chain)?;
     }
     if !request.headers.contains_key("x-forwarded-proto") {
         request.insert_header("x-forwarded-proto", proto)?;
