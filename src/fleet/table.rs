@@ -143,16 +143,16 @@ impl ModelFleet {
             weight: worker.config.weight.get(),
             ranks: ranks.unwrap_or(1).max(1),
             report: reading.report(&self.config.load_reports),
-            speed: speed(worker, reading),
+            speed: speed(worker, reading, self.clock.now()),
             live: Arc::clone(&worker.live),
         }
     }
 
     fn has_new_speeds(&self) -> bool {
-        let snapshot = self.snapshot();
+        let (snapshot, now) = (self.snapshot(), self.clock.now());
         self.workers().iter().any(|worker| {
             let known = snapshot.at(worker.slot).and_then(|at| snapshot.workers()[at].speed);
-            speed(worker, &worker.lasting.reading.lock()) != known
+            speed(worker, &worker.lasting.reading.lock(), now) != known
         })
     }
 
@@ -175,10 +175,10 @@ impl ModelFleet {
 }
 
 /// Configured, else by the engine's own counters, else by own first bytes or whole answers.
-fn speed(worker: &Worker, reading: &Reading) -> Option<Speed> {
+fn speed(worker: &Worker, reading: &Reading, now: Millis) -> Option<Speed> {
     let configured = worker.config.prefill_tps.map(|speed| (speed.get(), SpeedSource::Configured));
     let reported = || reading.throughput().map(|speed| (speed, SpeedSource::Reported));
-    let measured = || worker.live.ledger.measured_speed().map(|v| (v, SpeedSource::Measured));
+    let measured = || worker.live.ledger.measured_speed(now).map(|v| (v, SpeedSource::Measured));
     let proven = || worker.live.ledger.proven_speed().map(|v| (v, SpeedSource::Proven));
     let (tokens_per_second, source) =
         configured.or_else(reported).or_else(measured).or_else(proven)?;

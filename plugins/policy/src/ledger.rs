@@ -15,7 +15,7 @@ mod reported;
 pub use reported::ReportedWork;
 
 use crate::fleet::Millis;
-use line::{Entry, Line};
+use line::{Entry, Line, SPEED_LASTS};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -86,6 +86,8 @@ pub struct Ledger {
     events: AtomicU64,
     /// Tokens per second; 0 = not measured.
     speed: AtomicU64,
+    /// When it was, [`Millis`].
+    speed_at: AtomicU64,
     /// The same by whole answers, at least.
     proof: AtomicU64,
     /// Boxed: what the lock guards keeps off the line that decisions read.
@@ -114,8 +116,10 @@ impl Ledger {
         if ticket.entry.is_unstreamed() && line.position(ticket.entry.sequence).is_none() {
             return;
         }
-        if let Some(speed) = line.measure(ticket.entry.sequence, now) {
-            self.speed.store(speed, Relaxed);
+        if let Some(measured) = line.measure(ticket.entry.sequence, now) {
+            // The number first: who reads a moment too early takes a new one for an old one's.
+            self.speed.store(measured.unwrap_or(0), Relaxed);
+            self.speed_at.store(now.0, Relaxed);
         }
         line.clear_through(ticket.entry.sequence);
         line.last_first_byte = line.last_first_byte.max(now);
@@ -198,13 +202,15 @@ impl Ledger {
         self.events.load(Relaxed)
     }
 
-    /// Prefill tokens per second by own first bytes; `None` until there are enough of them.
+    /// Prefill tokens per second by own first bytes; `None` until there are enough of them, and five
+    /// minutes after the last of them.
     ///
     /// Decayed tokens over decayed milliseconds of streamed requests at the head of the line, each
     /// from the later of its dispatch and the worker's previous first byte. A ratio of sums, because
     /// prompts prefilled in one batch answer at once and only together took their time.
-    pub fn measured_speed(&self) -> Option<u64> {
-        Some(self.speed.load(Relaxed)).filter(|&speed| 0 < speed)
+    pub fn measured_speed(&self, now: Millis) -> Option<u64> {
+        let age = now.0.saturating_sub(self.speed_at.load(Relaxed));
+        Some(self.speed.load(Relaxed)).filter(|&speed| 0 < speed && age <= SPEED_LASTS)
     }
 
     /// What whole answers prove: the worker is at least this fast. The most that one has proven of

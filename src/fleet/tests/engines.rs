@@ -281,13 +281,13 @@ async fn a_speed_measured_by_own_first_bytes_is_published_without_any_report() {
     let running = Running::start(vec![config]);
     let ledger = &running.model().workers()[0].live.ledger;
     for start in (0..10).map(|at| at * 1_000) {
-        let ticket = ledger.dispatch(1_000, Streaming::Streamed, Millis(start));
+        let ticket = ledger.dispatch(2_000, Streaming::Streamed, Millis(start));
         ledger.first_byte(&ticket, Millis(start + 500));
         ledger.finish(ticket, Millis(start + 500));
     }
-    let measured = Speed { tokens_per_second: 2_000, source: SpeedSource::Measured };
+    let measured = Speed { tokens_per_second: 4_000, source: SpeedSource::Measured };
     let speed = || running.model().snapshot().workers()[0].speed;
-    eventually("2,000 tokens a second", || speed() == Some(measured)).await;
+    eventually("4,000 tokens a second", || speed() == Some(measured)).await;
 }
 
 #[test]

@@ -4,8 +4,12 @@ use super::{MOST_TOKENS, Outstanding, Streaming};
 use crate::fleet::Millis;
 use std::collections::VecDeque;
 
-/// Below this many uncached tokens a first byte measures latency, not prefill speed.
-const SPEED_MIN_TOKENS: u64 = 256;
+/// Below this many uncached tokens, a prompt too short for affinity by default, a first byte measures
+/// latency, not prefill speed.
+const SPEED_MIN_TOKENS: u64 = 1_024;
+/// Without another sample, what was measured is forgotten after five minutes: who was slow gets few
+/// requests, and none from which it could be seen that it has recovered.
+pub(super) const SPEED_LASTS: u64 = 300_000;
 /// First bytes seen before a speed is believed.
 const SPEED_MIN_SAMPLES: u64 = 4;
 /// What one sample leaves of the sums before it.
@@ -135,7 +139,9 @@ impl Line {
 
     /// The worker's speed, if this first byte says something about it: behind others, unstreamed or
     /// short, a request's time is not its prefill's.
-    pub(super) fn measure(&mut self, sequence: u64, now: Millis) -> Option<u64> {
+    ///
+    /// Inside: `None` while there are too few.
+    pub(super) fn measure(&mut self, sequence: u64, now: Millis) -> Option<Option<u64>> {
         let head = *self.entries.front()?;
         let told = head.sequence == sequence
             && head.streaming == Streaming::Streamed
@@ -144,8 +150,8 @@ impl Line {
             return None;
         }
         let (tokens, since) = self.head();
-        self.speed.add(tokens, now.0.saturating_sub(since.0));
-        self.speed.tokens_per_second()
+        self.speed.add(tokens, now.0.saturating_sub(since.0), now);
+        Some(self.speed.tokens_per_second())
     }
 }
 
@@ -175,10 +181,15 @@ struct SpeedSums {
     tokens: f64,
     milliseconds: f64,
     samples: u64,
+    last: Millis,
 }
 
 impl SpeedSums {
-    fn add(&mut self, tokens: u64, milliseconds: u64) {
+    fn add(&mut self, tokens: u64, milliseconds: u64, now: Millis) {
+        if SPEED_LASTS < now.0.saturating_sub(self.last.0) {
+            *self = Self::default();
+        }
+        self.last = now;
         self.tokens = self.tokens * SPEED_KEEP + tokens as f64;
         self.milliseconds = self.milliseconds * SPEED_KEEP + milliseconds as f64;
         self.samples += 1;

@@ -220,9 +220,9 @@ fn answer(ledger: &Ledger, start: u64, tokens: u64, streaming: Streaming, count:
 fn speed_is_tokens_over_time_once_there_are_enough_first_bytes() {
     let ledger = Ledger::default();
     answer(&ledger, 0, 4_000, Streamed, 3, 500);
-    assert_eq!(ledger.measured_speed(), None);
+    assert_eq!(ledger.measured_speed(Millis(120_000)), None);
     answer(&ledger, 9_000, 4_000, Streamed, 1, 500);
-    assert_eq!(ledger.measured_speed(), Some(8_000));
+    assert_eq!(ledger.measured_speed(Millis(120_000)), Some(8_000));
 }
 
 #[test]
@@ -230,8 +230,21 @@ fn speed_follows_the_worker() {
     let ledger = Ledger::default();
     answer(&ledger, 0, 4_000, Streamed, 10, 500);
     answer(&ledger, 9_000, 4_000, Streamed, 100, 1_000);
-    let speed = ledger.measured_speed().unwrap();
+    let speed = ledger.measured_speed(Millis(120_000)).unwrap();
     assert!((4_000..4_100).contains(&speed), "{speed}");
+}
+
+#[test]
+fn a_speed_that_nothing_confirms_is_forgotten_with_its_samples() {
+    let ledger = Ledger::default();
+    answer(&ledger, 0, 4_000, Streamed, 4, 500);
+    assert_eq!(ledger.measured_speed(Millis(302_000)), Some(8_000));
+    assert_eq!(ledger.measured_speed(Millis(302_001)), None);
+    // It needs as many samples as at first, and none of the old ones is among them.
+    answer(&ledger, 400_000, 4_000, Streamed, 3, 100);
+    assert_eq!(ledger.measured_speed(Millis(400_300)), None);
+    answer(&ledger, 400_300, 4_000, Streamed, 1, 100);
+    assert_eq!(ledger.measured_speed(Millis(400_400)), Some(40_000));
 }
 
 #[test]
@@ -245,7 +258,7 @@ fn prompts_that_answer_in_one_batch_took_their_time_together() {
             ledger.finish(ticket, Millis(now + 1_000));
         }
     }
-    let speed = ledger.measured_speed().unwrap();
+    let speed = ledger.measured_speed(Millis(120_000)).unwrap();
     assert!((7_500..8_500).contains(&speed), "{speed}");
 }
 
@@ -261,19 +274,19 @@ fn waiting_behind_others_is_not_prefill_time() {
         ledger.finish(first, Millis(now + 1_000));
         ledger.finish(second, Millis(now + 1_000));
     }
-    assert_eq!(ledger.measured_speed(), Some(8_000));
+    assert_eq!(ledger.measured_speed(Millis(120_000)), Some(8_000));
 }
 
 #[test]
 fn short_and_overtaking_requests_measure_nothing() {
     let ledger = Ledger::default();
-    answer(&ledger, 0, 255, Streamed, 10, 500);
-    whole(&ledger, 10_000, 255, [500; 20].into_iter());
+    answer(&ledger, 0, 1_023, Streamed, 10, 500);
+    whole(&ledger, 10_000, 1_023, [500; 20].into_iter());
     for sent in (20_000..30_000).step_by(1_000) {
         let _overtaken = ledger.dispatch(4_000, Streamed, Millis(sent));
         answer(&ledger, sent, 4_000, Streamed, 1, 500);
     }
-    assert_eq!(ledger.measured_speed(), None);
+    assert_eq!(ledger.measured_speed(Millis(120_000)), None);
 }
 
 /// Whole answers that take so many milliseconds each.
@@ -292,7 +305,7 @@ fn whole_answers_prove_the_speed_of_the_fastest() {
     whole(&ledger, 0, 4_000, [9_000].into_iter());
     let speed = ledger.proven_speed().unwrap();
     assert!((3_900..=4_000).contains(&speed), "{speed}");
-    assert_eq!(ledger.measured_speed(), None);
+    assert_eq!(ledger.measured_speed(Millis(120_000)), None);
     // A worker that became slower is believed to be, in time.
     whole(&ledger, 0, 4_000, [20_000; 2_000].into_iter());
     assert!(ledger.proven_speed().unwrap() < 2_000);
@@ -302,5 +315,5 @@ fn whole_answers_prove_the_speed_of_the_fastest() {
 fn an_instant_answer_gives_no_speed() {
     let ledger = Ledger::default();
     answer(&ledger, 0, 4_000, Streamed, 10, 0);
-    assert_eq!(ledger.measured_speed(), None);
+    assert_eq!(ledger.measured_speed(Millis(120_000)), None);
 }
