@@ -5,6 +5,7 @@
 mod support;
 
 use serde_json::Value;
+use std::process::Stdio;
 use support::client::{chat, get, post, request_with};
 use support::edge::{Edge, model};
 use support::engine::{Engine, Reply, chunk, event, stream_end, stream_head};
@@ -112,15 +113,41 @@ async fn requests_the_edge_answered_have_their_line_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_missing_when_the_edge_leaves_at_once() {
+    let engine = Engine::start().await;
+    let mut edge = Edge::start(&model(&[], &[engine.url()])).await;
+    for _ in 0..20 {
+        assert_eq!(post(edge.traffic, CHAT, &chat("m", "hello")).await.status, 200);
+    }
+    edge.signal("TERM");
+    assert_eq!(edge.exit_code().await, Some(0));
+    assert_eq!(edge.log().matches("\"request_id\"").count(), 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_nobody_reads_keeps_nobody_waiting() {
+    let engine = Engine::start().await;
+    let yaml = model(&[], &[engine.url()]);
+    // A pipe holds 64 KiB of lines of some 400 bytes.
+    let edge = Edge::start_made(&yaml, |command| drop(command.stderr(Stdio::piped()))).await;
+    for _ in 0..500 {
+        assert_eq!(post(edge.traffic, CHAT, &chat("m", "hello")).await.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn it_can_be_turned_off_or_sampled_away() {
     let engine = Engine::start().await;
     for setting in ["enabled: false", "sample: 0"] {
         let yaml = format!("  access_log: {{{setting}}}\n{}", model(&[], &[engine.url()]));
-        let edge = Edge::start(&yaml).await;
+        let mut edge = Edge::start(&yaml).await;
         for _ in 0..5 {
             assert_eq!(post(edge.traffic, CHAT, &chat("m", "hello")).await.status, 200);
         }
         edge.booked(5).await;
+        // Whatever waits to be written is, before it leaves.
+        edge.signal("TERM");
+        assert_eq!(edge.exit_code().await, Some(0));
         assert!(!edge.log().contains("request_id"), "{setting}: {}", edge.log());
         assert!(edge.log().contains("INFO"), "the rest of the log stays: {}", edge.log());
     }

@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 use support::edge::{Edge, workers};
+use support::until;
 use tidegate::simulate::access_log;
 use tidegate::simulate::arrivals::Shape;
 use tidegate::simulate::engine::EngineConfig;
@@ -63,7 +64,11 @@ async fn over_sockets(policy: &str, requests: &[TraceRequest]) -> (Summary, Stri
     let summary = replay(requests, &replayed).await;
     edge.booked(requests.len()).await;
     fleet.shutdown().await;
-    (summary, edge.log())
+    let all_lines = async || {
+        let log = edge.log();
+        (log.matches("\"request_id\"").count() == requests.len()).then_some(log)
+    };
+    (summary, until("the access log", all_lines).await)
 }
 
 fn in_virtual_time(rules: &str, requests: &[TraceRequest]) -> Figures {

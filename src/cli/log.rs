@@ -9,6 +9,7 @@
 use crate::journal::{ACCESS_LOG, LOST_LINES};
 use ::log::{Level, Log, Metadata, Record};
 use env_logger::{Env, Logger};
+use std::fmt;
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, Once, PoisonError};
@@ -72,9 +73,13 @@ impl Batch {
                 eprintln!("tidegate: no thread for the access log, which is lost");
             }
         });
+        self.add(record.args());
+    }
+
+    fn add(&self, line: &fmt::Arguments<'_>) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let length = lines.len();
-        let written = writeln!(lines, "{}", record.args());
+        let written = writeln!(lines, "{line}");
         if written.is_err() || CAPACITY < lines.len() {
             lines.truncate(length);
             LOST_LINES.fetch_add(1, Ordering::Relaxed);
@@ -108,5 +113,26 @@ impl Batch {
         let mut batch = Vec::new();
         self.take(&mut batch);
         let _ = std::io::stderr().lock().write_all(&batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_lost_whole_and_counted() {
+        let batch = Batch { lines: Mutex::default(), begun: Condvar::new(), writer: Once::new() };
+        let half = "x".repeat(CAPACITY / 2);
+        let before = LOST_LINES.load(Ordering::Relaxed);
+        for line in [&half, &half, &"short".to_owned()] {
+            batch.add(&format_args!("{line}"));
+        }
+        let mut taken = Vec::new();
+        batch.take(&mut taken);
+        assert_eq!(taken, format!("{half}\nshort\n").into_bytes());
+        assert_eq!(LOST_LINES.load(Ordering::Relaxed), before + 1);
+        batch.take(&mut taken);
+        assert!(taken.is_empty());
     }
 }
