@@ -32,7 +32,7 @@ const LEFT: usize = 64;
 const TOP: usize = 62;
 const GAP: usize = 26;
 
-pub fn svg(traffic: &[Traffic], played: &[Played]) -> String {
+pub(crate) fn svg(traffic: &[Traffic], played: &[Played]) -> String {
     let width = LEFT + traffic.len() * (WIDE + GAP);
     let height = TOP + PANELS.len() * (HIGH + GAP) + GAP;
     let mut svg = format!(

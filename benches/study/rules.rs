@@ -1,13 +1,13 @@
 //! What is compared.
 
 /// A rule, and the settings of which the best are taken.
-pub struct Rule {
-    pub name: &'static str,
-    pub settings: &'static [&'static str],
+pub(crate) struct Rule {
+    pub(crate) name: &'static str,
+    pub(crate) settings: &'static [&'static str],
 }
 
 /// The default comes last.
-pub const RULES: [Rule; 8] = [
+pub(crate) const RULES: [Rule; 8] = [
     Rule { name: "random", settings: &["random"] },
     Rule { name: "round robin", settings: &["round_robin"] },
     Rule { name: "least load", settings: &["least_load", "least_load:choices=2"] },
@@ -29,4 +29,4 @@ pub const RULES: [Rule; 8] = [
 ];
 
 /// The default's place.
-pub const COST: usize = RULES.len() - 1;
+pub(crate) const COST: usize = RULES.len() - 1;

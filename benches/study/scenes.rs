@@ -16,15 +16,15 @@ use tidegate::simulate::traffic_source::Source;
 use tidegate::simulate::world;
 
 /// Each is a run; a rule's settings are picked by the first.
-pub const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
+pub(crate) const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 /// Of what the engines could do if nothing were computed twice.
-pub const LOADS: [f64; 6] = [0.5, 0.7, 0.9, 1.0, 1.2, 1.4];
+pub(crate) const LOADS: [f64; 6] = [0.5, 0.7, 0.9, 1.0, 1.2, 1.4];
 /// The load at which everything else is varied for all kinds of traffic.
-pub const LOAD: f64 = 0.9;
+pub(crate) const LOAD: f64 = 0.9;
 
 /// Something that comes.
-pub struct Traffic {
-    pub name: &'static str,
+pub(crate) struct Traffic {
+    pub(crate) name: &'static str,
     kind: Kind,
     /// Requests for each engine.
     each: u32,
@@ -37,19 +37,19 @@ enum Kind {
 
 /// What there is besides the load.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fleet {
-    pub name: &'static str,
-    pub engines: u32,
-    pub edges: u32,
-    pub interval: &'static str,
-    pub unstreamed: f64,
+pub(crate) struct Fleet {
+    pub(crate) name: &'static str,
+    pub(crate) engines: u32,
+    pub(crate) edges: u32,
+    pub(crate) interval: &'static str,
+    pub(crate) unstreamed: f64,
 }
 
 /// What everything else is a change of.
 const BASE: Fleet =
     Fleet { name: "as it is", engines: 16, edges: 1, interval: "500ms", unstreamed: 0.0 };
 
-pub const FLEETS: [Fleet; 11] = [
+pub(crate) const FLEETS: [Fleet; 11] = [
     BASE,
     Fleet { name: "2 engines", engines: 2, ..BASE },
     Fleet { name: "8 engines", engines: 8, ..BASE },
@@ -65,21 +65,21 @@ pub const FLEETS: [Fleet; 11] = [
 
 /// One comparison.
 #[derive(Clone, Copy, Debug)]
-pub struct Scene {
+pub(crate) struct Scene {
     /// By its place.
-    pub traffic: usize,
-    pub fleet: Fleet,
-    pub load: f64,
+    pub(crate) traffic: usize,
+    pub(crate) fleet: Fleet,
+    pub(crate) load: f64,
 }
 
 /// How each rule did with its best settings, in the order of [`RULES`].
-pub struct Played {
-    pub scene: Scene,
-    pub rules: Vec<Compared>,
+pub(crate) struct Played {
+    pub(crate) scene: Scene,
+    pub(crate) rules: Vec<Compared>,
 }
 
 impl Traffic {
-    pub fn all(trace: Option<&Path>) -> Vec<Self> {
+    pub(crate) fn all(trace: Option<&Path>) -> Vec<Self> {
         let recorded = trace.map(|file| Self {
             name: "trace",
             kind: Kind::Trace(Source::Recorded(trace::read_file(file).unwrap())),
@@ -128,7 +128,7 @@ impl Traffic {
 impl Scene {
     /// Every load for every traffic at the base; every load for the first traffic, and one for all,
     /// with each change of the fleet.
-    pub fn all(traffic: &[Traffic]) -> Vec<Self> {
+    pub(crate) fn all(traffic: &[Traffic]) -> Vec<Self> {
         let mut scenes = Vec::new();
         for fleet in FLEETS {
             for at in 0..traffic.len() {
@@ -140,11 +140,11 @@ impl Scene {
         scenes
     }
 
-    pub fn is_base(&self) -> bool {
+    pub(crate) fn is_base(&self) -> bool {
         self.fleet == BASE
     }
 
-    pub fn play(self, traffic: &[Traffic]) -> Played {
+    pub(crate) fn play(self, traffic: &[Traffic]) -> Played {
         let picked: Vec<RuleSet> = RULES
             .iter()
             .map(|rule| match rule.settings {
@@ -193,7 +193,7 @@ impl Scene {
     }
 
     /// Two rules in this scene again.
-    pub fn command(&self, traffic: &[Traffic], rules: [&str; 2]) -> String {
+    pub(crate) fn command(&self, traffic: &[Traffic], rules: [&str; 2]) -> String {
         let Fleet { engines, edges, unstreamed, .. } = self.fleet;
         let unstreamed =
             if 0.0 < unstreamed { format!(" --unstreamed {unstreamed}") } else { String::new() };
@@ -208,6 +208,6 @@ impl Scene {
 }
 
 /// What rules are ranked by.
-pub fn mean(run: &Figures) -> f64 {
+pub(crate) fn mean(run: &Figures) -> f64 {
     run.first_token.geometric_mean
 }

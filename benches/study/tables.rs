@@ -20,7 +20,7 @@ const COMPARED: [(&str, Figure); 3] = [
     ("p99", |run| run.first_token.p99),
 ];
 
-pub fn all(traffic: &[Traffic], played: &[Played]) -> String {
+pub(crate) fn all(traffic: &[Traffic], played: &[Played]) -> String {
     let base: Vec<&Played> = played.iter().filter(|of| of.scene.is_base()).collect();
     let all: Vec<&Played> = played.iter().collect();
     let mut text = String::new();
@@ -182,7 +182,7 @@ fn best(of: &Played, figure: Figure, rule: usize) -> usize {
 }
 
 /// A rule's median against that of the best other one.
-pub fn ratio(of: &Played, figure: Figure, rule: usize) -> f64 {
+pub(crate) fn ratio(of: &Played, figure: Figure, rule: usize) -> f64 {
     of.rules[rule].median(figure) / of.rules[best(of, figure, rule)].median(figure).max(1e-9)
 }
 
@@ -215,6 +215,6 @@ fn seconds(value: f64) -> String {
 }
 
 /// The range of seeds, for the picture's title.
-pub fn seeds() -> String {
+pub(crate) fn seeds() -> String {
     format!("seeds {} to {}", SEEDS[0], SEEDS[SEEDS.len() - 1])
 }
