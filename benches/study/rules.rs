@@ -18,11 +18,9 @@ pub(crate) const RULES: [Rule; 8] = [
         name: "pin",
         settings: &[
             "pin:limit=4,floor=1",
-            "pin:limit=4,floor=4",
             "pin:limit=8,floor=1",
             "pin:limit=8,floor=8",
             "pin:limit=16,floor=1",
-            "pin:limit=16,floor=16",
         ],
     },
     Rule { name: "cost", settings: &["cost"] },

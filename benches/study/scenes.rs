@@ -20,7 +20,11 @@ pub(crate) const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 /// Of what the engines could do if nothing were computed twice.
 pub(crate) const LOADS: [f64; 6] = [0.5, 0.7, 0.9, 1.0, 1.2, 1.4];
 /// The load at which everything else is varied for all kinds of traffic.
-pub(crate) const LOAD: f64 = 0.9;
+const LOAD: f64 = 0.9;
+/// Those at which it is for the first kind.
+const FEW_LOADS: [f64; 3] = [0.7, LOAD, 1.2];
+/// Engines that requests are made for; with more, each has fewer.
+const MOST_ENGINES: u32 = 32;
 
 /// Something that comes.
 pub(crate) struct Traffic {
@@ -92,9 +96,13 @@ impl Traffic {
         recorded.into_iter().chain(generated).collect()
     }
 
+    fn requests(&self, engines: u32) -> u32 {
+        self.each * engines.min(MOST_ENGINES)
+    }
+
     /// As many requests as make each engine's share.
     fn source(&self, engines: u32) -> (Source, Shape) {
-        let requests = self.each * engines;
+        let requests = self.requests(engines);
         match &self.kind {
             Kind::Trace(source) => {
                 (source.clone(), Shape { until: self.until(engines), ..Shape::default() })
@@ -109,7 +117,7 @@ impl Traffic {
     /// Up to when a trace has so many, if it is longer.
     fn until(&self, engines: u32) -> Option<Duration> {
         let Kind::Trace(Source::Recorded(requests)) = &self.kind else { return None };
-        let next = requests.get((self.each * engines) as usize)?;
+        let next = requests.get(self.requests(engines) as usize)?;
         Some(Duration::from_secs(next.at.as_secs()))
     }
 
@@ -119,21 +127,23 @@ impl Traffic {
             (Kind::Trace(_), Some(until)) => format!("--trace TRACE --until {until:?}"),
             (Kind::Trace(_), None) => "--trace TRACE".to_owned(),
             (Kind::Generator(kind), _) => {
-                format!("--generate {kind}:requests={}", self.each * engines)
+                format!("--generate {kind}:requests={}", self.requests(engines))
             }
         }
     }
 }
 
 impl Scene {
-    /// Every load for every traffic at the base; every load for the first traffic, and one for all,
-    /// with each change of the fleet.
+    /// Every load for every traffic at the base; with each change of the fleet a few loads for the
+    /// first traffic and one for the others.
     pub(crate) fn all(traffic: &[Traffic]) -> Vec<Self> {
         let mut scenes = Vec::new();
         for fleet in FLEETS {
             for at in 0..traffic.len() {
-                let loads =
-                    LOADS.into_iter().filter(|&load| fleet == BASE || at == 0 || load == LOAD);
+                let has = |load: &f64| {
+                    fleet == BASE || *load == LOAD || at == 0 && FEW_LOADS.contains(load)
+                };
+                let loads = LOADS.into_iter().filter(has);
                 scenes.extend(loads.map(|load| Self { traffic: at, fleet, load }));
             }
         }
