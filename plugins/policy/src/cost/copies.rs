@@ -49,7 +49,8 @@ impl FleetPrice {
         let most = |line: f64| line as u64 * price_worker / 1000;
         // Most prompts are not that long, and need no look at all lines.
         let longest_here = holders().map(|at| field.lines[at]).fold(0.0, f64::max);
-        if dearest <= u128::from(most(longest_here)) * u128::from(per) {
+        let everybody = field.members == holders().count() as u64;
+        if everybody || dearest <= u128::from(most(longest_here)) * u128::from(per) {
             return whole;
         }
         let lines = || field.members().map(|at| (at, field.lines[at]));
