@@ -60,6 +60,9 @@ fn print_fit(log: &Path) -> Result<(), Box<dyn Error>> {
         100.0 * fitted.error,
         fitted.most_at_once,
     );
+    if 0 < fitted.left_out.unknown {
+        println!("# {}.", fitted.left_out);
+    }
     print!("{}", fitted.engine.to_yaml());
     Ok(())
 }
@@ -105,8 +108,7 @@ fn compare(args: &SimulateArgs, sets: &[RuleSet]) -> Result<(), Box<dyn Error>> 
     let scene = args.fleet.scene(engines, args.traffic.unstreamed)?;
     let mut shape = args.traffic.shape();
     if let Some(load) = args.traffic.load {
-        let speed = scene.engines.iter().map(|engine| engine.prefill_tps).sum();
-        shape.rate = source.rate_for(load, &shape, speed, args.seed);
+        shape.rate = source.rate_for(load, &shape, &scene.engines, args.seed);
     }
     let seeds: Vec<u64> = (args.seed..).take(args.seeds.get() as usize).collect();
     let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);

@@ -86,6 +86,13 @@ impl EngineConfig {
         }
     }
 
+    /// Seconds that so many prompt tokens and tokens of answers take at least: in full batches.
+    pub fn least_time(&self, computed: u64, generated: u64) -> f64 {
+        let batch = self.decode_base_ms / self.max_running.max(1) as f64;
+        let token = (batch + self.decode_seq_ms) / 1e3;
+        computed as f64 / self.prefill_tps + generated as f64 * token
+    }
+
     /// Checks every number.
     ///
     /// # Errors

@@ -5,10 +5,14 @@
 //! a token. So the time from an answer's first token to its last is linear in three numbers that a log
 //! gives: its tokens, its tokens times those decoded beside it, and prompt tokens computed meanwhile.
 //! The factors are found by least squares over all streamed answers, each divided by its duration.
+//!
+//! A line that does not say how much of its prompt was cached says nothing of the work it was: answers
+//! decoded while it was computed are left out, and how many lines there are is told.
 
 use super::access_log::Logged;
 use crate::config::Calibration;
 use std::collections::BTreeMap;
+use std::fmt;
 use thiserror::Error;
 
 /// Answers below which nothing is fitted.
@@ -27,6 +31,27 @@ pub struct Fitted {
     pub error: f64,
     /// The most answers that one engine decoded at a time.
     pub most_at_once: u64,
+    /// What could not be used.
+    pub left_out: LeftOut,
+}
+
+/// What a log does not say, and what that costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Lines that do not say how much of their prompt was cached.
+    pub unknown: usize,
+    /// Answers that were decoded while one of them was computed.
+    pub beside: usize,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} lines do not say how much of their prompt was cached, so {} answers beside them are left out",
+            self.unknown, self.beside
+        )
+    }
 }
 
 /// Why nothing came out.
@@ -34,10 +59,15 @@ pub struct Fitted {
 pub enum FitError {
     /// Too little to go by.
     #[error(
-        "the log has {0} streamed answers of {LEAST_TOKENS} tokens and more; \
-         {LEAST_ANSWERS} are needed"
+        "the log has {usable} streamed answers of {LEAST_TOKENS} tokens and more; \
+         {LEAST_ANSWERS} are needed ({left_out})"
     )]
-    TooFew(usize),
+    TooFew {
+        /// Answers that could be used.
+        usable: usize,
+        /// Others.
+        left_out: LeftOut,
+    },
     /// The numbers cannot be told apart.
     #[error(
         "the answers of the log are too much alike: an engine's speed shows where it decodes \
@@ -57,13 +87,20 @@ pub fn fit(logged: &[Logged]) -> Result<Fitted, FitError> {
     }
     let mut rows = Vec::new();
     let mut most_at_once = 0;
+    let mut left_out = LeftOut::default();
     for requests in by_worker.values() {
         let past = Past::of(requests);
         most_at_once = most_at_once.max(past.most_at_once);
-        rows.extend(requests.iter().filter_map(|request| past.row(request)));
+        left_out.unknown += past.unknown.len();
+        for request in requests.iter().filter(|request| decodes(request)) {
+            match past.row(request) {
+                Some(row) => rows.push(row),
+                None => left_out.beside += 1,
+            }
+        }
     }
     if rows.len() < LEAST_ANSWERS {
-        return Err(FitError::TooFew(rows.len()));
+        return Err(FitError::TooFew { usable: rows.len(), left_out });
     }
     let [base, per_sequence, per_token] = least_squares(&rows).ok_or(FitError::Alike)?;
     if per_token <= 0.0 || base + per_sequence <= 0.0 {
@@ -78,7 +115,7 @@ pub fn fit(logged: &[Logged]) -> Result<Fitted, FitError> {
         decode_seq_ms: Some(rounded(per_sequence * 1e3)),
         ..Calibration::default()
     };
-    Ok(Fitted { engine, answers: rows.len(), error, most_at_once })
+    Ok(Fitted { engine, answers: rows.len(), error, most_at_once, left_out })
 }
 
 /// Tokens, tokens times sequences, and prompt tokens computed meanwhile, for each second.
@@ -90,7 +127,17 @@ struct Past {
     decoding: Vec<(f64, i64, f64)>,
     /// First tokens: time, and prompt tokens computed up to then.
     prefilled: Vec<(f64, u64)>,
+    /// First tokens of prompts of which it is not known how much was computed.
+    unknown: Vec<f64>,
     most_at_once: u64,
+}
+
+/// Does the answer say anything about decoding?
+fn decodes(request: &Logged) -> bool {
+    // What is not streamed has its first byte at its end.
+    let seconds = request.total - request.first_token;
+    let tokens = request.output_tokens.saturating_sub(1) as f64;
+    LEAST_TOKENS <= request.output_tokens && 1e-3 * tokens < seconds
 }
 
 impl Past {
@@ -98,11 +145,16 @@ impl Past {
         let first = |request: &Logged| request.started + request.first_token;
         let mut changes: Vec<(f64, i64)> = Vec::with_capacity(2 * requests.len());
         let mut prompts: Vec<(f64, u64)> = Vec::with_capacity(requests.len());
+        let mut unknown = Vec::new();
         for request in requests {
             changes.push((first(request), 1));
             changes.push((request.started + request.total, -1));
-            prompts.push((first(request), request.computed_tokens.unwrap_or(0)));
+            match request.computed_tokens {
+                Some(computed) => prompts.push((first(request), computed)),
+                None => unknown.push(first(request)),
+            }
         }
+        unknown.sort_by(f64::total_cmp);
         changes.sort_by(|a, b| a.0.total_cmp(&b.0));
         prompts.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (mut sequences, mut area, mut before, mut most) = (0, 0.0, f64::NAN, 0);
@@ -121,6 +173,7 @@ impl Past {
         Self {
             decoding,
             prefilled: prefilled.collect(),
+            unknown,
             most_at_once: u64::try_from(most).unwrap_or(0),
         }
     }
@@ -138,15 +191,15 @@ impl Past {
         before.checked_sub(1).map_or(0, |last| self.prefilled[last].1)
     }
 
-    /// `None`: the answer says nothing about decoding.
+    /// `None`: it is not known what was computed meanwhile.
     fn row(&self, request: &Logged) -> Option<Row> {
         let (from, to) = (request.started + request.first_token, request.started + request.total);
-        let seconds = to - from;
-        let tokens = request.output_tokens.checked_sub(1)? as f64;
-        // What is not streamed has its first byte at its end.
-        if request.output_tokens < LEAST_TOKENS || seconds <= 1e-3 * tokens {
+        let unknown = |at: f64| self.unknown.partition_point(|first| *first <= at);
+        if unknown(from) < unknown(to) {
             return None;
         }
+        let seconds = to - from;
+        let tokens = request.output_tokens.saturating_sub(1) as f64;
         let beside = (self.area(to) - self.area(from)) / seconds;
         let computed = (self.computed(to) - self.computed(from)) as f64;
         Some([tokens / seconds, tokens * beside / seconds, computed / seconds])
@@ -244,9 +297,29 @@ mod tests {
     }
 
     #[test]
+    fn lines_without_the_cached_part_are_unknown_and_not_taken_for_cached() {
+        let config = EngineConfig::default();
+        let mut log = log_of(config, 1_200);
+        let all = fit(&log).unwrap().answers;
+        log.iter_mut().take(400).for_each(|request| request.computed_tokens = None);
+        let fitted = fit(&log).unwrap();
+        assert_eq!(fitted.left_out.unknown, 400);
+        assert_eq!(fitted.answers + fitted.left_out.beside, all);
+        assert!(400 <= fitted.left_out.beside, "{:?}", fitted.left_out);
+        let prefill = fitted.engine.prefill_tps.unwrap();
+        assert!((prefill / config.prefill_tps - 1.0).abs() < 0.1, "{prefill}");
+        log.iter_mut().for_each(|request| request.computed_tokens = None);
+        let error = fit(&log).unwrap_err().to_string();
+        assert!(
+            error.contains("1200 lines do not say how much of their prompt was cached"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn too_little_or_too_uniform_a_log_fits_nothing() {
         let log = log_of(EngineConfig::default(), 50);
-        assert!(matches!(fit(&log), Err(FitError::TooFew(50))));
+        assert!(matches!(fit(&log), Err(FitError::TooFew { usable: 50, .. })));
         let same = vec![log[0].clone(); 200];
         assert!(matches!(fit(&same), Err(FitError::Alike)), "{:?}", fit(&same));
     }

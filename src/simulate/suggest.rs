@@ -1,8 +1,9 @@
 //! Which limit and floor a fleet should have, and why.
 //!
 //! All pairs of a coarse grid, both selections and what is configured run over the same arrivals.
-//! The best has the least geometric mean of the time to first token; among those that seeds cannot
-//! tell from it, the least p99.
+//! Whoever sheds or loses more requests than need be is passed over: those it answers are the quicker
+//! for it. Of the others the best has the least geometric mean of the time to first token; among those
+//! that seeds cannot tell from it, the least p99.
 
 use super::compare::Compared;
 use super::figures::Figures;
@@ -22,6 +23,8 @@ pub const TRIED: [&str; 8] = [
 
 /// Means this near the best's are taken for equal, whatever the seeds say.
 const EQUAL: f64 = 1.01;
+/// More of the requests without an answer than the least of anybody, and a rule set is passed over.
+const UNANSWERED: f64 = 0.002;
 
 /// Medians over the seeds of one rule set.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +35,7 @@ struct Medians {
     hit_rate: f64,
     computed: f64,
     diverted: f64,
+    unanswered: f64,
 }
 
 impl Medians {
@@ -48,8 +52,15 @@ impl Medians {
             hit_rate: set.median(|run| run.hit_rate),
             computed: set.median(|run| run.computed_tokens as f64),
             diverted: set.median(diverted),
+            unanswered: set.median(unanswered),
         }
     }
+}
+
+/// Requests shed or lost, of all.
+fn unanswered(run: &Figures) -> f64 {
+    let without = run.failed + run.shed;
+    without as f64 / ((run.answered + without) as f64).max(1.0)
 }
 
 /// The suggestion, in words. The first rule set is what is there now; `None`: nothing was compared.
@@ -80,6 +91,9 @@ pub fn suggestion(compared: &[Compared]) -> Option<String> {
         ));
         say(reason(&was, &is));
     }
+    if let Some(line) = passed_over(compared, best) {
+        say(line);
+    }
     for line in neighbours(compared, best) {
         say(line);
     }
@@ -93,11 +107,45 @@ pub fn suggestion(compared: &[Compared]) -> Option<String> {
 
 fn best(compared: &[Compared]) -> Option<&Compared> {
     let mean = |set: &&Compared| Medians::of(set).first_token;
-    let least = compared.iter().min_by(|a, b| mean(a).total_cmp(&mean(b)))?;
+    let answer = answering(compared);
+    let least = answer.iter().min_by(|a, b| mean(a).total_cmp(&mean(b)))?;
     let limit =
-        mean(&least) * EQUAL.max(1.0 + least.spread(|run| run.first_token.geometric_mean) / 4.0);
-    let equals = compared.iter().filter(|set| mean(set) <= limit);
+        mean(least) * EQUAL.max(1.0 + least.spread(|run| run.first_token.geometric_mean) / 4.0);
+    let equals = answer.iter().copied().filter(|set| mean(set) <= limit);
     equals.min_by(|a, b| Medians::of(a).p99.total_cmp(&Medians::of(b).p99))
+}
+
+/// Those that leave no more requests without an answer than need be.
+fn answering(compared: &[Compared]) -> Vec<&Compared> {
+    let without = |set: &Compared| Medians::of(set).unanswered;
+    let least = compared.iter().map(without).fold(f64::INFINITY, f64::min);
+    compared.iter().filter(|set| without(set) <= least + UNANSWERED).collect()
+}
+
+/// Who would have been quicker, if requests without an answer did not count.
+fn passed_over(compared: &[Compared], best: &Compared) -> Option<String> {
+    let own = Medians::of(best);
+    let answer = answering(compared);
+    let quicker = compared.iter().filter_map(|set| {
+        let is_out = !answer.iter().any(|other| std::ptr::eq(*other, set));
+        let other = Medians::of(set);
+        (is_out && other.first_token < own.first_token).then(|| {
+            format!("{} ({:.1} %, {:.3} s)", set.name, 100.0 * other.unanswered, other.first_token)
+        })
+    });
+    let quicker: Vec<String> = quicker.collect();
+    let all = 100.0 * own.unanswered;
+    match (quicker.is_empty(), own.unanswered) {
+        (true, 0.0) => None,
+        (true, _) => Some(format!(
+            "{all:.1} % of the requests are shed or lost, and no rule set has clearly less."
+        )),
+        (false, _) => Some(format!(
+            "{all:.1} % of the requests are shed or lost. Quicker, and passed over for the requests they \
+             shed or lose: {}.",
+            quicker.join(", ")
+        )),
+    }
 }
 
 /// What the better one does otherwise.
@@ -215,6 +263,30 @@ mod tests {
             set("readmit:limit=2", &[1.2, 1.2], 5.0, 0.2),
         ];
         assert_eq!(best(&sets).unwrap().name, "affinity");
+    }
+
+    #[test]
+    fn who_sheds_is_passed_over_however_quick_the_rest() {
+        let mut sheds = set("file", &[0.1, 0.1], 0.5, 0.2);
+        for run in &mut sheds.runs {
+            (run.answered, run.shed) = (50, 50);
+        }
+        let mut loses = set("affinity", &[0.2, 0.2], 0.5, 0.2);
+        loses.runs.iter_mut().for_each(|run| run.failed = 5);
+        let all = [sheds, loses, set("cost", &[1.0, 1.0], 5.0, 0.2)];
+        let text = suggestion(&all).unwrap();
+        for part in [
+            "Suggested: cost, of 3",
+            "0.0 % of the requests are shed or lost. Quicker, and passed over",
+            "file (50.0 %, 0.100 s), affinity (4.8 %, 0.200 s).",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        // Where everybody sheds, nobody is passed over.
+        let text = suggestion(&all[..1]).unwrap();
+        assert!(text.contains("50.0 % of the requests are shed or lost, and no rule"), "{text}");
+        let text = suggestion(&all[2..]).unwrap();
+        assert!(!text.contains("shed"), "{text}");
     }
 
     #[test]

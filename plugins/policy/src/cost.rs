@@ -24,6 +24,7 @@
 //! a proof of speed that fades ten times as fast (`burst` without streams +18 %).
 
 mod choice;
+mod copies;
 mod field;
 mod rough;
 mod score;
@@ -75,7 +76,7 @@ fn weigh(
     detail: Detail,
 ) -> Option<(Choice, Trace)> {
     let field = Field::look(scene, prompt)?;
-    let terms = Terms::new(scene, rules, &field);
+    let terms = Terms::new(scene, rules, prompt, &field);
     let row = choice::choose(scene, rules, prompt, (&field, &terms))?;
     let reason = reason(&field, &row);
     let cost = |at| terms.cost(&terms.row(at, scene.request.uncached_tokens(at)));

@@ -107,7 +107,7 @@ impl Case {
         (0..fleet.workers().len()).filter(is_member).collect()
     }
 
-    /// Section 10, word for word.
+    /// Section 10, word for word, and what is left out beyond it.
     fn defined(&self, fleet: &Fleet) -> Option<Defined> {
         let members = self.members(fleet);
         let is_short = self.input_tokens < Rules::default().min_matched_tokens?;
@@ -129,9 +129,27 @@ impl Case {
         // By the part of the fleet's KV cache that is free, a third at least.
         let free = (1_000_000 - self.kv_share(fleet)).max(333_333);
         let pf = u64::from(self.cost.price_fleet) * 1_000_000 / free;
+        let fewest = members.iter().map(|&at| uncached(at)).min()?;
+        let (pw, pf, per) = (u128::from(pw), u128::from(pf), u128::from(1000 * ubar));
+        // Beyond section 10: a holders' line that prices more than any wait.
+        let (holders, others): (Vec<usize>, Vec<usize>) = members
+            .iter()
+            .partition(|&&at| held.iter().any(|h| h.at == at) && uncached(at) <= fewest + 1024);
+        let waiting = holders.iter().map(|&at| line(at)).sum::<u128>() / members.len() as u128;
+        let most = members.iter().map(|&at| line(at)).max()? * pw / 1000 * per;
+        let is_cut = !others.is_empty() && most < pf * waiting * u128::from(self.input_tokens);
+        let shortest = others.iter().map(|&at| line(at)).min().unwrap_or(0);
+        let elsewhere = match holders.len() {
+            0 | 1 => lbar - waiting,
+            _ => shortest.min(lbar - waiting),
+        };
+        let fleet_price = |u: u128| match is_cut {
+            true => pf * elsewhere * u + most.min(pf * waiting * u),
+            false => pf * lbar * u,
+        };
         let score = |at: usize| {
             let (l, u) = (line(at), u128::from(uncached(at)));
-            let price = (u128::from(pw) * l + u128::from(pf) * lbar) * u / u128::from(1000 * ubar);
+            let price = (pw * l * u + fleet_price(u)) / per;
             let vref = u128::from(fleet.vref().unwrap_or(1));
             let score = (l + u + price) * vref / u128::from(fleet.speed(at).unwrap_or(1));
             // Ten thousandths.
@@ -153,7 +171,6 @@ impl Case {
         let least = ties.iter().map(key).min()?;
         let last: Vec<usize> = ties.into_iter().filter(|at| key(at) == least).collect();
         let at = last[(self.turn % last.len() as u64) as usize];
-        let fewest = members.iter().map(|&at| uncached(at)).min()?;
         let reason = match owners().next() {
             None if home == Some(at) => Reason::Home,
             None => Reason::LeastCost,

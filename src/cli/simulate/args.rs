@@ -75,7 +75,7 @@ pub struct TrafficArgs {
     /// Multiply the rate of arrivals [1]
     #[arg(long, value_name = "F", value_parser = positive, help_heading = TRAFFIC)]
     pub rate: Option<f64>,
-    /// The same, so that uncached prompts come to LOAD times what the engines compute
+    /// The same, to LOAD times what the engines could do if nothing were computed twice
     #[arg(long, value_name = "LOAD", value_parser = positive, conflicts_with = "rate", help_heading = TRAFFIC)]
     pub load: Option<f64>,
     /// Only what comes before this time of the trace

@@ -19,6 +19,8 @@ pub(super) type Numbers = SmallVec<[f64; ON_STACK]>;
 pub(super) struct Field {
     /// `L`, tokens; infinite at workers the request may not go to.
     pub(super) lines: Numbers,
+    /// Workers the request may go to.
+    pub(super) members: u64,
     /// Who fails hard admission, unless everybody does: they are not compared.
     pub(super) full: SmallVec<[usize; FULL_ON_STACK]>,
     /// `Lbar`.
@@ -58,6 +60,7 @@ impl Field {
         }
         let mut field = Self {
             lines,
+            members,
             full: SmallVec::new(),
             mean_line: sum.checked_div(members)?,
             deepest: 0,

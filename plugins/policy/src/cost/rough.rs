@@ -81,7 +81,7 @@ impl Formula {
         let uncached = uncached_tokens.min(MOST_TOKENS) as f64;
         let means = uncached / terms.per as f64;
         Self {
-            at_zero: uncached + terms.price_fleet as f64 * means,
+            at_zero: uncached + terms.fleet.rough(means),
             slope: 1.0 + terms.price_worker as f64 * means,
         }
     }

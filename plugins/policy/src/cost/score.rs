@@ -1,13 +1,15 @@
 //! The exact score.
 //!
 //! `( L + u + (price_worker * L + price_fleet * Lbar) * u / max(1, ubar) ) * vref / v`, in integers
-//! that round down; the home's is multiplied by `1 - home_bonus - home_bonus_foreign * share`.
+//! that round down, but for what `copies` leaves out; the home's is multiplied by `1 - home_bonus - home_bonus_foreign * share`.
 //! Lines are at most 2^41 tokens, prompts 2^40, speeds 2^32, prices 64,000 thousandths, three times that for a full fleet's, so nothing overflows 128 bits.
 
+use super::copies::FleetPrice;
 use super::field::Field;
 use crate::decision::Cost;
 use crate::fleet::{KvShare, clipped_speed};
 use crate::ledger::MOST_TOKENS;
+use crate::request::Prompt;
 use crate::rules::CostRules;
 use crate::scene::Scene;
 
@@ -23,8 +25,8 @@ pub(super) struct Terms<'a> {
     field: &'a Field,
     /// Thousandths.
     pub(super) price_worker: u64,
-    /// `price_fleet * Lbar`, thousandths.
-    pub(super) price_fleet: u64,
+    /// `price_fleet * Lbar`.
+    pub(super) fleet: FleetPrice,
     /// `ubar`, in the prices' thousandths.
     pub(super) per: u64,
     vref: u32,
@@ -46,17 +48,24 @@ pub(super) struct Row {
 }
 
 impl<'a> Terms<'a> {
-    pub(super) fn new(scene: Scene<'a>, rules: &CostRules, field: &'a Field) -> Self {
+    pub(super) fn new(
+        scene: Scene<'a>,
+        rules: &CostRules,
+        prompt: &Prompt<'_>,
+        field: &'a Field,
+    ) -> Self {
         let foreign = rules.home_bonus_foreign.millionths();
         let bonus = rules.home_bonus.millionths()
             + foreign * scene.request.foreign_share.millionths() / MILLIONTHS;
+        let price_worker = rules.price_worker.thousandths();
+        let price_fleet = fleet_price(rules, scene.fleet.kv_share(scene.request.now));
+        let per = 1000 * scene.request.mean_uncached().clamp(1, MOST_TOKENS);
         Self {
             scene,
+            price_worker,
+            fleet: FleetPrice::new(field, prompt, (price_worker, price_fleet), per),
             field,
-            price_worker: rules.price_worker.thousandths(),
-            price_fleet: fleet_price(rules, scene.fleet.kv_share(scene.request.now))
-                * field.mean_line,
-            per: 1000 * scene.request.mean_uncached().clamp(1, MOST_TOKENS),
+            per,
             vref: clipped_speed(scene.fleet.vref()),
             kept: MILLIONTHS.saturating_sub(bonus),
         }
@@ -79,19 +88,16 @@ impl<'a> Terms<'a> {
         self.kept as f64 / MILLIONTHS as f64
     }
 
-    /// `price_worker * L + price_fleet * Lbar`, thousandths.
-    fn lines(&self, row: &Row) -> u64 {
-        self.price_worker * row.line + self.price_fleet
-    }
-
     /// What a token of prefill costs everybody else there, thousandths.
     pub(super) fn token_price(&self, row: &Row) -> u128 {
-        u128::from(self.lines(row)) * 1000 / u128::from(self.per)
+        let lines = self.price_worker * row.line + self.fleet.whole();
+        u128::from(lines) * 1000 / u128::from(self.per)
     }
 
     /// What all its tokens cost, tokens.
     fn price(&self, row: &Row) -> u128 {
-        product(self.lines(row).into(), row.uncached_tokens, self.per)
+        let worker = u128::from(self.price_worker * row.line) * u128::from(row.uncached_tokens);
+        quotient(worker + self.fleet.exact(row.uncached_tokens, self.per), self.per)
     }
 
     pub(super) fn score(&self, row: &Row) -> u128 {
@@ -134,11 +140,15 @@ fn fleet_price(rules: &CostRules, held: KvShare) -> u64 {
     rules.price_fleet.thousandths() * MILLIONTHS / free.max(LEAST_FREE)
 }
 
-/// `of * times / by`, rounded down; most fit 64 bits, where division is far cheaper.
+/// `of * times / by`, rounded down.
 fn product(of: u128, times: u64, by: u64) -> u128 {
-    let product = of * u128::from(times);
-    match u64::try_from(product) {
-        Ok(product) => u128::from(product / by),
-        Err(_) => product / u128::from(by),
+    quotient(of * u128::from(times), by)
+}
+
+/// `of / by`, rounded down; most fit 64 bits, where division is far cheaper.
+fn quotient(of: u128, by: u64) -> u128 {
+    match u64::try_from(of) {
+        Ok(of) => u128::from(of / by),
+        Err(_) => of / u128::from(by),
     }
 }

@@ -197,6 +197,38 @@ fn the_price_of_the_fleet_is_by_what_is_free_of_its_kv_cache() {
     assert_eq!([price(70_000), price(100_000), price(900_000)], [10_000; 3]);
 }
 
+/// A long prompt of which little is new, as most are.
+fn popular() -> Ask {
+    Ask { mean_uncached_tokens: 250, ..ask(25_000) }
+}
+
+#[test]
+fn what_everybody_asks_for_is_copied_once_the_holders_line_is_longer_than_it() {
+    let decision = placed(&lines([40_000, 0, 0, 0]), &popular().held(0, 250));
+    // The holder: 40,250 + 4 * 40,000 + 2 * 10,000. Elsewhere the price would be 2,000,000.
+    assert_eq!(scores(&decision), [220_250, 185_000, 185_000, 185_000]);
+    assert_eq!(decision.reason, Reason::Diverted);
+    let decision = placed(&lines([12_000, 0, 0, 0]), &popular().held(0, 250));
+    assert_eq!((decision.at, scores(&decision)[1]), (0, 25_000 + 48_000));
+}
+
+#[test]
+fn lines_elsewhere_keep_their_price_while_one_holds_it() {
+    let decision = placed(&lines([40_000, 4_000, 0, 0]), &popular().held(0, 250));
+    // 2 * 1,000 * 100 more.
+    assert_eq!((decision.at, scores(&decision)[3]), (0, 25_000 + 160_000 + 200_000));
+}
+
+#[test]
+fn once_several_hold_it_the_shortest_line_elsewhere_counts() {
+    let fleet = lines([40_000, 40_000, 4_000, 400]);
+    let decision = placed(&fleet, &popular().held(0, 250).held(1, 1_274));
+    // 2 * 400 * 100, and 4 * 400 * 100 for its own line.
+    assert_eq!(scores(&decision)[3], 25_400 + 160_000 + 80_000 + 160_000);
+    let decision = placed(&fleet, &popular().held(0, 250).held(1, 1_275));
+    assert_eq!(scores(&decision)[3], 25_400 + 160_000 + 160_000 + 2 * 11_100 * 100);
+}
+
 #[test]
 fn room_is_for_the_whole_prompt_and_only_by_a_fresh_report() {
     let room = |report: Report, input_tokens| {
