@@ -21,7 +21,7 @@ pub mod relay;
 use std::time::Duration;
 
 /// How long anything may take before a test gives up; never waited for in full when it works.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Fails the test when `what` takes longer than [`PATIENCE`].
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
