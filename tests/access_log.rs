@@ -129,7 +129,10 @@ async fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     let engine = Engine::start().await;
     let yaml = model(&[], &[engine.url()]);
     // A pipe holds 64 KiB of lines of some 400 bytes.
-    let edge = Edge::start_made(&yaml, |command| drop(command.stderr(Stdio::piped()))).await;
+    let edge = Edge::start_made(&yaml, |command| {
+        command.stderr(Stdio::piped());
+    })
+    .await;
     for _ in 0..500 {
         assert_eq!(post(edge.traffic, CHAT, &chat("m", "hello")).await.status, 200);
     }
