@@ -157,7 +157,7 @@ async fn a_tls_client_is_closed_before_its_handshake() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tls_client_that_does_not_shake_hands_keeps_its_place_for_client_header_only() {
     let engine = Engine::start().await;
-    let times = "  timeouts: {client_header: 300ms}\n";
+    let times = "  timeouts: {client_header: 2s}\n";
     let edge = Edge::start_tls(&limited(1, times, &engine)).await;
     are_open(&edge, 0.0).await;
     // The head of a record that never comes, and nothing at all.
@@ -179,7 +179,7 @@ async fn a_tls_client_that_does_not_shake_hands_keeps_its_place_for_client_heade
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handshake_that_is_over_is_not_waited_for() {
     let (engine, go_on) = streaming().await;
-    let times = "  timeouts: {client_header: 300ms}\n";
+    let times = "  timeouts: {client_header: 2s}\n";
     let edge = Edge::start_tls(&format!("{times}{}", model(&[], &[engine.url()]))).await;
     let mut client = Connection::open(to_tls(edge.traffic).await).await;
     client.send(&ask()).await;

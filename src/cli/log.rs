@@ -1,22 +1,27 @@
 //! Where the binary's log lines go: stderr, most by env_logger at once, the access log's in batches.
 //!
 //! One access log line a request is the most of what an edge writes. A write of its own for each
-//! costs a request a system call, and a reader of stderr that is slow would stop the threads that
-//! serve. So the lines are collected, and one thread writes them [`DELAY`] after the first of a batch.
+//! costs a request a system call, and a reader of stderr that is slow would stop every thread that
+//! serves. So the lines are collected, and one thread writes them [`DELAY`] after the first of a batch.
 //! Its memory is bounded: where it is full lines are lost, and counted as
 //! `tidegate_access_log_lost_lines_total`.
+//!
+//! The few other lines are written by whoever has something to say, so that the last one is there
+//! whatever ends the process; where nobody reads stderr any more, they wait.
 
 use crate::journal::{ACCESS_LOG, LOST_LINES};
 use ::log::{Level, Log, Metadata, Record};
 use env_logger::{Env, Logger};
 use std::fmt;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write};
 use std::sync::atomic::Ordering;
-use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::sync::{Condvar, Mutex, Once, PoisonError, mpsc};
 use std::time::Duration;
 
 /// From a batch's first line until it is written.
 const DELAY: Duration = Duration::from_millis(50);
+/// How long the end of the process waits for the last batch.
+const AT_LAST: Duration = Duration::from_secs(1);
 /// Most bytes of lines that wait.
 const CAPACITY: usize = 4 << 20;
 
@@ -97,10 +102,16 @@ impl Batch {
             let lines = self.begun.wait_while(lines, |lines| lines.is_empty());
             drop(lines);
             std::thread::sleep(DELAY);
-            self.take(&mut batch);
-            // Nobody could be told that stderr is gone.
-            let _ = std::io::stderr().lock().write_all(&batch);
+            self.put(&mut batch);
         }
+    }
+
+    /// Writes what is there. The batch is taken once stderr is ours, so that no later one comes first.
+    fn put(&self, batch: &mut Vec<u8>) {
+        let mut stderr = std::io::stderr().lock();
+        self.take(batch);
+        let lost = unwritten(&mut stderr, batch);
+        LOST_LINES.fetch_add(lost, Ordering::Relaxed);
     }
 
     fn take(&self, batch: &mut Vec<u8>) {
@@ -108,12 +119,30 @@ impl Batch {
         std::mem::swap(batch, &mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Before the process ends.
-    fn flush(&self) {
-        let mut batch = Vec::new();
-        self.take(&mut batch);
-        let _ = std::io::stderr().lock().write_all(&batch);
+    /// Before the process ends; not waited for where nobody reads.
+    fn flush(&'static self) {
+        let (done, is_done) = mpsc::channel();
+        let put = move || {
+            self.put(&mut Vec::new());
+            let _ = done.send(());
+        };
+        if std::thread::Builder::new().spawn(put).is_ok() {
+            let _ = is_done.recv_timeout(AT_LAST);
+        }
     }
+}
+
+/// Lines that could not be written, the one that was cut in two among them.
+fn unwritten(to: &mut impl Write, batch: &[u8]) -> u64 {
+    let mut left = batch;
+    while !left.is_empty() {
+        match to.write(left) {
+            Ok(written @ 1..) => left = &left[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => return memchr::memchr_iter(b'\n', left).count() as u64,
+        }
+    }
+    0
 }
 
 #[cfg(test)]
@@ -134,5 +163,25 @@ mod tests {
         assert_eq!(LOST_LINES.load(Ordering::Relaxed), before + 1);
         batch.take(&mut taken);
         assert!(taken.is_empty());
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted() {
+        struct Full(usize);
+        impl Write for Full {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                let written = bytes.len().min(self.0).min(3);
+                self.0 -= written;
+                if written == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(written) }
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let lines = b"one\ntwo\nthree\n";
+        for (room, lost) in [(0, 3), (4, 2), (5, 2), (8, 1), (13, 1), (14, 0), (99, 0)] {
+            assert_eq!(unwritten(&mut Full(room), lines), lost, "{room}");
+        }
     }
 }

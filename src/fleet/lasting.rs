@@ -421,6 +421,11 @@ impl Lasting {
         }
     }
 
+    /// Less of what was sent to it has no first byte, so who waits may be let out.
+    pub(super) fn queue_is_shorter(&self) {
+        self.home.queue.changed();
+    }
+
     fn tell_breaker(&self, before: BreakerState, after: BreakerState) {
         match (before, after) {
             (BreakerState::Closed, BreakerState::Closed)

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 /// A model's workers, what is known of them, and what is learned about its prompts.
 ///
 /// What is known and learned is shared with the fleets of the model in earlier and later
-/// configurations. A request holds the fleet of its own configuration.
+/// configurations. A request holds the fleet of its own configuration until it has to wait.
 #[derive(Debug)]
 pub struct ModelFleet {
     /// As configured.

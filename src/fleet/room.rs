@@ -3,24 +3,28 @@
 use super::model::ModelFleet;
 use super::queue::{LONGEST, SHORTEST};
 use std::time::Duration;
-use tidegate_policy::gate;
+use tidegate_policy::rules::Rules;
+use tidegate_policy::{fleet as policy, gate};
 
 impl ModelFleet {
     /// Has every routable worker a fresh queue at or above `shed_queue_limit`?
     ///
     /// What this edge has sent since a report counts too, as it does at the gate: a report that is
     /// below the limit lets in as many as bring the queue back to it, and not all who come, or wait,
-    /// until the next one.
+    /// until the next one. Where a report says that nobody waits, and not how many run at most, what was
+    /// sent counts as running.
     pub fn is_saturated(&self) -> bool {
         let Some(limit) = self.config.shed_queue_limit else { return false };
-        let now = self.clock.now();
+        let (now, default) = (self.clock.now(), Rules::default());
+        let rules = self.config.policy.cache_aware().unwrap_or(&default);
         let fleet = self.snapshot();
         let workers = fleet.workers().iter();
         let mut routable =
             workers.filter(|worker| worker.can_prefill() && worker.live.is_routable()).peekable();
-        routable.peek().is_some()
-            && routable
-                .all(|worker| gate::queue_at(worker, now).is_some_and(|queue| limit.get() <= queue))
+        let is_full = |worker: &policy::Worker| {
+            gate::queue_of(worker, now, rules).is_some_and(|queue| limit.get() <= queue)
+        };
+        routable.peek().is_some() && routable.all(is_full)
     }
 
     /// Is there somebody whose next answer, or next report, may make room? The answer a half-open

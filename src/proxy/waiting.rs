@@ -123,7 +123,7 @@ fn tell(metrics: Option<&QueueMetrics>, outcome: QueueOutcome) {
     }
 }
 
-/// A wait as the metrics see it; one that is dropped has ended with its client.
+/// A wait as the metrics see it; one that is dropped has ended with its client, or with its model.
 struct Stay<'a> {
     metrics: Option<&'a QueueMetrics>,
     outcome: QueueOutcome,

@@ -59,6 +59,7 @@ impl Booking {
         credit.first_byte();
         if let Some(ticket) = &self.ticket {
             self.worker.live.ledger.first_byte(ticket, self.clock.now());
+            self.worker.queue_is_shorter();
         }
     }
 
@@ -73,10 +74,14 @@ impl Booking {
         self.take_back();
     }
 
-    fn take_back(&mut self) {
+    fn cancel(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.worker.live.ledger.cancel(ticket);
         }
+    }
+
+    fn take_back(&mut self) {
+        self.cancel();
         if let Some(credit) = self.credit.take() {
             credit.refused();
         }
@@ -111,6 +116,8 @@ impl Booking {
 
     /// The answer, or the wait for it, ended early after the worker had the request.
     pub fn broken(mut self, outcome: Outcome) {
+        // First: who waits for room looks at the ledger as soon as the worker has one request less.
+        self.cancel();
         if let Some(inflight) = self.inflight.take() {
             inflight.settle(outcome);
         }
@@ -119,8 +126,6 @@ impl Booking {
 
 impl Drop for Booking {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.worker.live.ledger.cancel(ticket);
-        }
+        self.cancel();
     }
 }

@@ -46,6 +46,9 @@ pub struct LeftOut {
 
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.unknown == 0 {
+            return f.write_str("every line says how much of its prompt was cached");
+        }
         write!(
             f,
             "{} lines do not say how much of their prompt was cached, so {} answers beside them are left out",

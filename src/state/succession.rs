@@ -2,7 +2,7 @@
 //! is valid.
 //!
 //! One thread at a time gets here. What has to outlive a configuration is handed on by
-//! [`crate::fleet::Fleets::next`]; requests keep the one they began with.
+//! [`crate::fleet::Fleets::next`]; requests keep the one they began with, unless they have to wait.
 
 use super::{State, unix_seconds};
 use crate::config::{Config, ConfigError, ConfigErrors, DnsName, Found, Source};

@@ -45,21 +45,12 @@ fn readmit(rules: &Rules, candidates: &mut [Candidate<'_>], trace: &mut Trace) {
 
 /// The queue of a worker as the gate sees it; `None` = unknown.
 pub(crate) fn queue_depth(seen: &Seen<'_>) -> Option<u64> {
-    corrected(seen.report?, seen.since.requests)
-}
-
-/// The queue of a worker at `now`, with what was sent to it since its report and found no free slot;
-/// `None` = unknown.
-pub fn queue_at(worker: &Worker, now: Millis) -> Option<u64> {
-    corrected(worker.fresh(now)?, worker.live.ledger.since_report().requests)
-}
-
-fn corrected(report: &Report, sent_since: u64) -> Option<u64> {
+    let report = seen.report?;
     let waiting = report.waiting?;
-    Some(waiting.saturating_add(queued_since(report, waiting, sent_since)))
+    Some(waiting.saturating_add(queued_since(report, waiting, seen.since.requests)))
 }
 
-/// The queue the gate looks at, for whoever explains a decision; `None` = unknown.
+/// The queue the gate looks at, for whoever sheds or explains a decision; `None` = unknown.
 pub fn queue_of(worker: &Worker, now: Millis, rules: &Rules) -> Option<u64> {
     queue_depth(&Seen::of(0, worker, now, rules))
 }
