@@ -57,8 +57,10 @@ fn anchor(heading: &str) -> String {
 fn target(kind: &str, name: &str) -> PathBuf {
     let folder = if kind == "test" { "tests" } else { "benches" };
     let homes = ["", "plugins/policy", "plugins/reports"];
-    let mut files =
-        homes.into_iter().map(|home| root().join(home).join(folder).join(format!("{name}.rs")));
+    let files = [format!("{name}.rs"), format!("{name}/main.rs")];
+    let mut files = homes
+        .into_iter()
+        .flat_map(|home| files.iter().map(move |file| root().join(home).join(folder).join(file)));
     files.find(|file| file.exists()).unwrap_or_else(|| panic!("there is no {kind} {name}"))
 }
 

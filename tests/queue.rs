@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::sync::Arc;
 use support::client::{Answer, Connection, chat, post, request};
 use support::edge::Edge;
-use support::engine::{Engine, Reply, Step, engines, sha256};
+use support::engine::{Engine, Reply, Step, engines, event, sha256, stream_end, stream_head};
 use support::until;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -229,6 +229,63 @@ async fn it_waits_for_a_saturated_fleet_too() {
     assert_eq!(asked["queue"]["max_requests"], 9);
     engine.set_queue(4, 8);
     assert_eq!(client.answer().await.status, 200);
+}
+
+/// A fleet whose queue is one request below its limit by a report that no other follows.
+async fn nearly_saturated(engine: &Engine) -> Edge {
+    engine.set_queue(4, 8);
+    let edge = Edge::start(&format!(
+        "  load_reports: {{interval: 1h, max_age: 1h, timeout: 5s, frozen_after: 24h, format: get_load}}\n  models:\n    - name: m\n      \
+         shed_queue_limit: 5\n      queue: {{max_requests: 9, max_wait: 60s}}\n      workers:\n        \
+         - {{id: w0, url: \"{}\"}}\n",
+        engine.url()
+    ))
+    .await;
+    edge.reports_are("fresh").await;
+    edge
+}
+
+async fn streams(edge: &Edge, client: u8) -> Connection {
+    let mut connection = Connection::open_from([127, 0, 1, client], edge.traffic).await;
+    let body = chat("m", "hello").replacen('{', "{\"stream\":true,", 1);
+    connection.send(&request("POST", CHAT, body.as_bytes())).await;
+    connection
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_byte_makes_room_without_another_report() {
+    let engine = Engine::start().await;
+    let (go_on, wait_here) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begin, end) = (Arc::clone(&go_on), Arc::clone(&wait_here));
+    engine.answer(move |_| {
+        let (begin, end) = (Step::Wait(Arc::clone(&begin)), Step::Wait(Arc::clone(&end)));
+        Reply::steps(vec![stream_head(), begin, event("word"), end, stream_end()])
+    });
+    let edge = nearly_saturated(&engine).await;
+    let _first = streams(&edge, 1).await;
+    has(&engine, 1).await;
+    let _second = streams(&edge, 2).await;
+    wait(&edge, 1.0).await;
+    go_on.notify_one();
+    has(&engine, 2).await;
+    wait(&edge, 0.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_its_worker_makes_room_without_another_report() {
+    let engine = Engine::start().await;
+    engine.answer(|_| Reply::steps(vec![Step::Hang]));
+    let edge = nearly_saturated(&engine).await;
+    for round in 1..20 {
+        let first = streams(&edge, 1).await;
+        has(&engine, 2 * round - 1).await;
+        let second = streams(&edge, 2).await;
+        wait(&edge, 1.0).await;
+        drop(first);
+        has(&engine, 2 * round).await;
+        drop(second);
+        edge.booked(2 * round).await;
+    }
 }
 
 async fn explained(edge: &Edge) -> serde_json::Value {
