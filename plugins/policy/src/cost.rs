@@ -16,12 +16,21 @@
 //! - Engines short of KV cache: `price_fleet` grows as it fills (see `fleet_price`). `burst` -13 %.
 //! - Engines short of slots: a full worker is left out only while nothing waits there, by its report
 //!   or by the ledger. `burst` with native load -19 %.
+//! - One long prefix that everybody asks for (`copies`): the price of the fleet locked it to one engine.
+//!   Simulated `hot`, 24,576 common tokens and 256 own, 16 engines at 0.9 of capacity: geometric mean of
+//!   TTFT 61 s before, 0.4 s after; two edges 44 s and 1.1 s, four edges 27 s and 2.4 s. Other traffic
+//!   moves by less than its seeds do.
 //! - Two or three engines, one of two eight times slower, 16 slots each: at most 1 % above the ladder
 //!   and every simple policy in the geometric mean, so nothing was changed for them.
 //!
 //! Tried and left: both prices by free KV cache (`burst` -8 %, `saturated` +2 %); a tenfold price
 //! (`saturated` p99 +20 % and more); a higher `price_fleet` for all (4 and 6 cost 4 and 6 % in `hot`);
-//! a proof of speed that fades ten times as fast (`burst` without streams +18 %).
+//! a proof of speed that fades ten times as fast (`burst` without streams +18 %). Against the lock-in:
+//! cutting all of the fleet's price to 0.5, 1, 2, 4 or 6 times the longest line (agents at 0.9 of
+//! capacity +14 to +145 %), or `u / ubar` to 2, 4, 8, 16 or 32 (agents +5 to +170 %, and 16 and 32 keep
+//! much of it); counting the shortest line elsewhere with one holder already (agents +35 to +50 %). For
+//! several edges, `price_fleet * (1 + k * foreign share)`: k = 1 to 3 takes 10 to 42 % off `burst` and 15 to
+//! 28 % off chat with two edges, and adds 10 to 34 % to shared system prompts and 4 to 7 % to agents.
 
 mod choice;
 mod copies;
