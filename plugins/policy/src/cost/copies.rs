@@ -14,7 +14,7 @@ use crate::ledger::MOST_TOKENS;
 use crate::request::Prompt;
 
 /// So many holders are several.
-const SEVERAL: usize = 2;
+const SEVERAL: u64 = 2;
 
 /// See the module. Prices are thousandths.
 #[derive(Clone, Copy, Debug)]
@@ -41,26 +41,30 @@ impl FleetPrice {
             let held = prompt.holdings.iter().filter(|held| held.uncached_tokens <= near);
             held.map(|held| held.at).filter(|&at| field.has(at))
         };
-        let waiting: f64 = holders().map(|at| field.lines[at]).sum();
+        let (mut count, mut sum, mut longest) = (0_u64, 0.0, 0.0_f64);
+        for line in holders().map(|at| field.lines[at]) {
+            (count, sum, longest) = (count + 1, sum + line, longest.max(line));
+        }
         // Exact: see `Numbers`.
-        let waiting = waiting as u64 / field.members.max(1);
+        let waiting = sum as u64 / field.members.max(1);
         let at_holders = price_fleet * waiting;
         let dearest = u128::from(at_holders) * u128::from(prompt.input_tokens.min(MOST_TOKENS));
         let most = |line: f64| line as u64 * price_worker / 1000;
+        let is_within = |most: u64| dearest <= u128::from(most) * u128::from(per);
         // Most prompts are not that long, and need no look at all lines.
-        let longest_here = holders().map(|at| field.lines[at]).fold(0.0, f64::max);
-        let everybody = field.members == holders().count() as u64;
-        if everybody || dearest <= u128::from(most(longest_here)) * u128::from(per) {
+        if count == field.members || is_within(most(longest)) {
             return whole;
         }
         let lines = || field.members().map(|at| (at, field.lines[at]));
         let most = most(lines().map(|(_, line)| line).fold(0.0, f64::max));
-        if dearest <= u128::from(most) * u128::from(per) {
+        if is_within(most) {
             return whole;
         }
         let mut elsewhere = field.mean_line - waiting;
-        if SEVERAL <= holders().count() {
-            let others = lines().filter(|(at, _)| holders().all(|holder| holder != *at));
+        if SEVERAL <= count {
+            // Both ascend.
+            let mut holders = holders().peekable();
+            let others = lines().filter(|(at, _)| holders.next_if_eq(at).is_none());
             let shortest = others.map(|(_, line)| line).fold(f64::INFINITY, f64::min);
             elsewhere = elsewhere.min(shortest as u64);
         }
