@@ -2,7 +2,7 @@
 //!
 //! One access log line a request is the most of what an edge writes. A write of its own for each
 //! costs a request a system call, and a reader of stderr that is slow would stop every thread that
-//! serves. So the lines are collected, and one thread writes them [`DELAY`] after the first of a batch.
+//! serves. So the lines are collected, and one thread writes them 50 ms after the first of a batch.
 //! Its memory is bounded: where it is full lines are lost, and counted as
 //! `tidegate_access_log_lost_lines_total`.
 //!
