@@ -32,6 +32,7 @@ async fn unix_sockets_are_served_and_workers_behind_them_used() {
     let answer = post(client, CHAT, &chat("m", "hello")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(engine.received()[0].header("host"), Some("localhost"));
+    edge.booked(1).await;
     let decisions = edge.admin("/v1/decisions").await.json();
     assert_eq!(decisions["decisions"][0]["client"], "unix");
 }
