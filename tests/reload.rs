@@ -281,6 +281,20 @@ async fn a_removed_worker_finishes_its_stream_and_is_gone() {
     assert!(!edge.metrics().await.0.contains("w1"));
 }
 
+/// A client whose request the edge has begun to read, and the rest of it.
+async fn half_sent(edge: &Edge) -> (Connection, Vec<u8>) {
+    let mut ask = request("POST", CHAT, chat("m", &"x".repeat(2_000)).as_bytes());
+    let rest = ask.split_off(1_000);
+    let mut slow = Connection::open(edge.traffic).await;
+    slow.send(&ask).await;
+    until("its head", || async {
+        let page = edge.metrics().await;
+        (page.sum("tidegate_requests_in_progress", &[]) == 1.0).then_some(())
+    })
+    .await;
+    (slow, rest)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_sees_one_configuration_from_start_to_end() {
     let (engines, urls) = engines(2).await;
@@ -288,18 +302,10 @@ async fn a_request_sees_one_configuration_from_start_to_end() {
         model(&[&format!("upstream_auth: {{bearer: {key}}}"), "policy: round_robin"], urls)
     };
     let edge = Edge::start(&keyed("old", &urls[..1])).await;
-    let ask = request("POST", CHAT, chat("m", &"x".repeat(2_000)).as_bytes());
-    let (first, rest) = ask.split_at(1_000);
-    let mut slow = Connection::open(edge.traffic).await;
-    slow.send(first).await;
-    until("its head", || async {
-        let page = edge.metrics().await;
-        (page.sum("tidegate_requests_in_progress", &[]) == 1.0).then_some(())
-    })
-    .await;
+    let (mut slow, rest) = half_sent(&edge).await;
     // Another key, another policy's rules, and its only worker is somebody else now.
     assert_eq!(edge.reload(&keyed("new", &urls[1..])).await.status, 200);
-    slow.send(rest).await;
+    slow.send(&rest).await;
     let answer = slow.answer().await;
     assert_eq!((answer.status, answer.header("x-tidegate-worker")), (200, Some("w0")));
     assert_eq!(engines[0].received()[0].header("authorization"), Some("Bearer old"));
@@ -312,22 +318,14 @@ async fn a_request_sees_one_configuration_from_start_to_end() {
 async fn a_request_nobody_of_its_own_configuration_can_take_goes_over_to_the_one_in_force() {
     let (mut engines, urls) = engines(2).await;
     let edge = Edge::start(&model(&["policy: round_robin"], &urls[..1])).await;
-    let ask = request("POST", CHAT, chat("m", &"x".repeat(2_000)).as_bytes());
-    let (first, rest) = ask.split_at(1_000);
-    let mut slow = Connection::open(edge.traffic).await;
-    slow.send(first).await;
-    until("its head", || async {
-        let page = edge.metrics().await;
-        (page.sum("tidegate_requests_in_progress", &[]) == 1.0).then_some(())
-    })
-    .await;
+    let (mut slow, rest) = half_sent(&edge).await;
     assert_eq!(edge.reload(&model(&["policy: least_load"], &urls[1..])).await.status, 200);
     edge.all_healthy().await;
     // As it goes where a worker is first taken out of the file and then stopped.
     drop(engines.remove(0));
     let address = urls[0].trim_start_matches("http://");
     until("its end", || async { TcpStream::connect(address).await.is_err().then_some(()) }).await;
-    slow.send(rest).await;
+    slow.send(&rest).await;
     assert_eq!(slow.answer().await.status, 200);
     assert_eq!(engines[0].received().len(), 1);
     let page = edge.booked(1).await;

@@ -3,12 +3,11 @@
 //! For the time in which nobody may read, because what comes is for somebody else. Over TLS it is the
 //! connection below that ends.
 
+use super::patience;
 use crate::config::HalfClose;
 use pingora_proxy::Session;
 use std::future::pending;
 use std::io;
-use std::net;
-use std::os::fd::BorrowedFd;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
@@ -57,11 +56,6 @@ impl HangUp {
 
 fn socket(session: &Session) -> io::Result<Option<TcpStream>> {
     let Some(stream) = session.downstream_session.stream() else { return Ok(None) };
-    // SAFETY: the session has the connection open for as long as it is borrowed here.
-    #[allow(unsafe_code)]
-    let connection = unsafe { BorrowedFd::borrow_raw(stream.id()) };
-    // A duplicate names this socket for good, and has readiness of its own. Of a unix socket nothing
-    // is asked that is of TCP alone.
-    let socket = net::TcpStream::from(connection.try_clone_to_owned()?);
-    TcpStream::from_std(socket).map(Some)
+    // A duplicate has readiness of its own. Of a unix socket nothing is asked that is of TCP alone.
+    TcpStream::from_std(patience::duplicate(stream.id())?).map(Some)
 }

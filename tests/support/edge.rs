@@ -522,7 +522,8 @@ async fn is_live(admin: SocketAddr) -> bool {
 /// any: an engine or an outgoing connection cannot take it before it is used.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = std::process::id() % u32::from(PORTS.end - PORTS.start);
+    // Processes that start together have neighbouring ids, and should not look for the same ports.
+    let first = std::process::id().wrapping_mul(0x9E37_79B1) % u32::from(PORTS.end - PORTS.start);
     loop {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
         let at = (first + u32::from(step)) % u32::from(PORTS.end - PORTS.start);
