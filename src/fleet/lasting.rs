@@ -321,6 +321,8 @@ impl Lasting {
     }
 
     /// Recomputes whether it is routable: a breaker's cool-down ends without any event.
+    ///
+    /// Whoever waits at the edge looks again by this, too: first bytes shorten a queue and tell nobody.
     pub(super) fn refresh(&self, now: Millis) {
         self.publish(&mut self.state.lock(), now);
     }
@@ -419,11 +421,6 @@ impl Lasting {
             }
             self.home.queue.changed();
         }
-    }
-
-    /// Less of what was sent to it has no first byte, so who waits may be let out.
-    pub(super) fn queue_is_shorter(&self) {
-        self.home.queue.changed();
     }
 
     fn tell_breaker(&self, before: BreakerState, after: BreakerState) {

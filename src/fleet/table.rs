@@ -90,7 +90,6 @@ impl ModelFleet {
                 worker.live.ledger.expect(speed, now);
             }
         }
-        self.queue.changed();
     }
 
     /// Builds a snapshot of what is known now and swaps it in, then tells ledgers and index.

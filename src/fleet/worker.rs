@@ -104,11 +104,6 @@ impl Worker {
         Some(InflightGuard::new(Arc::clone(self), ticket))
     }
 
-    /// Less of what was sent to it has no first byte: whoever waits for that looks again.
-    pub fn queue_is_shorter(&self) {
-        self.lasting.queue_is_shorter();
-    }
-
     /// What may be said of it now.
     pub fn standing(&self) -> Standing {
         self.lasting.standing()

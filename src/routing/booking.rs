@@ -59,7 +59,6 @@ impl Booking {
         credit.first_byte();
         if let Some(ticket) = &self.ticket {
             self.worker.live.ledger.first_byte(ticket, self.clock.now());
-            self.worker.queue_is_shorter();
         }
     }
 
