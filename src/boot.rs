@@ -12,7 +12,7 @@ use crate::state::{State, unix_seconds};
 use crate::{fleet, history, reload};
 use admin_app::AdminApp;
 use async_trait::async_trait;
-use lifecycle::{EarlyExit, HangUp, Signals};
+use lifecycle::{HangUp, Listening};
 use pingora::apps::HttpServerOptions;
 use pingora::listeners::tls::TlsSettings;
 use pingora::server::configuration::{Opt, ServerConf};
@@ -115,10 +115,15 @@ pub fn serve(config: Arc<Config>, source: Option<Source>, start: Start) -> Resul
     let arrival = server.add_service(arrival);
     arrival.add_dependency(&bootstrap);
     let announcement = server.add_service(background_service("announcement", announcement));
-    let mut listening = vec![server.add_service(admin_service(&state))];
+    let predecessor =
+        Predecessor::new(Arc::clone(&state), sockets, config.upgrade_sock.clone());
+    let (signals, exit, open) = lifecycle::ends(&state, predecessor);
+    let admin = Listening { service: admin_service(&state), open: Some(open.clone()) };
+    let mut listening = vec![server.add_service(admin)];
     for service in traffic_services(&server, &state)? {
-        listening.push(server.add_service(service));
+        listening.push(server.add_service(Listening { service, open: Some(open.clone()) }));
     }
+    drop(open);
     for service in &listening {
         service.add_dependency(&arrival);
         announcement.add_dependency(service);
@@ -126,12 +131,9 @@ pub fn serve(config: Arc<Config>, source: Option<Source>, start: Start) -> Resul
     server.add_service(background_service("fleet", FleetTasks(Arc::clone(&state))));
     server.add_service(background_service("reload", ReloadTasks(Arc::clone(&state), hangup)));
     server.add_service(background_service("history", HistoryTask(Arc::clone(&state))));
-    server.add_service(background_service("exit", EarlyExit::new(Arc::clone(&state))));
+    server.add_service(background_service("exit", exit));
     config.warn();
     log::info!("{} model(s) configured; admin on {}", config.models.len(), config.admin.address);
-    let upgrade_sock = config.upgrade_sock.clone();
-    let predecessor = Predecessor::new(Arc::clone(&state), sockets, upgrade_sock);
-    let signals = Signals::new(state, predecessor);
     server.run(RunArgs { shutdown_signal: Box::new(signals) });
     Ok(())
 }

@@ -3,27 +3,68 @@
 
 use super::upgrade::{HandoverError, Predecessor, Successor};
 use crate::handover;
-use crate::proxy::SETTLE;
 use crate::state::{State, unix_seconds};
 use async_trait::async_trait;
-use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
+use parking_lot::Mutex;
+use pingora::apps::ServerApp;
+use pingora::server::{ListenFds, ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
+use pingora::services::Service as PingoraService;
 use pingora::services::background::BackgroundService;
+use pingora::services::listening::Service;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// A service with listeners whose end [`EarlyExit`] waits for; Pingora tells nobody.
+pub(super) struct Listening<A> {
+    pub(super) service: Service<A>,
+    /// Dropped when its listeners are closed, and connections accepted just before are answered.
+    pub(super) open: Option<Open>,
+}
+
+/// Held by every service with listeners.
+pub(super) type Open = mpsc::Sender<Infallible>;
+
+#[async_trait]
+impl<A: ServerApp + Send + Sync + 'static> PingoraService for Listening<A> {
+    async fn start_service(
+        &mut self,
+        fds: Option<ListenFds>,
+        shutdown: ShutdownWatch,
+        listeners_per_fd: usize,
+    ) {
+        self.service.start_service(fds, shutdown, listeners_per_fd).await;
+        self.open = None;
+    }
+
+    fn name(&self) -> &str {
+        self.service.name()
+    }
+
+    fn threads(&self) -> Option<usize> {
+        self.service.threads
+    }
+
+    fn listen_addresses(&self) -> Option<Vec<String>> {
+        self.service.listen_addresses()
+    }
+}
+
+/// Who serves after this process; told by the end of its connection that nothing is accepted here
+/// any more.
+type Heir = Arc<Mutex<Option<Successor>>>;
 
 /// What the process does on signals.
 pub(super) struct Signals {
     state: Arc<State>,
     predecessor: Predecessor,
+    heir: Heir,
 }
 
 impl Signals {
-    pub(super) fn new(state: Arc<State>, predecessor: Predecessor) -> Self {
-        Self { state, predecessor }
-    }
-
     /// A successor may want to take over. True: it has.
     async fn step_aside(&self, quit: &mut Signal) -> bool {
         let mut successor = match self.hand_over(quit).await {
@@ -38,15 +79,14 @@ impl Signals {
         log::info!("{name} serves; the listeners close here in a moment");
         self.state.set_superseded(true);
         if successor.overlap().await {
+            *self.heir.lock() = Some(successor);
             return true;
         }
         log::error!("{name} is gone; this process serves on");
         self.state.set_superseded(false);
         false
     }
-}
 
-impl Signals {
     /// To the latest successor: another one can wait for the sockets only if the one before is gone.
     async fn hand_over(&self, quit: &mut Signal) -> Result<Successor, HandoverError> {
         loop {
@@ -125,12 +165,17 @@ impl HangUp {
 /// sleeps through the whole grace period, deaf to signals.
 pub(super) struct EarlyExit {
     state: Arc<State>,
+    heir: Heir,
+    closed: tokio::sync::Mutex<mpsc::Receiver<Infallible>>,
 }
 
-impl EarlyExit {
-    pub(super) fn new(state: Arc<State>) -> Self {
-        Self { state }
-    }
+/// The two ends of the process, and what every service with listeners has to hold.
+pub(super) fn ends(state: &Arc<State>, predecessor: Predecessor) -> (Signals, EarlyExit, Open) {
+    let (open, closed) = mpsc::channel(1);
+    let heir = Heir::default();
+    let signals = Signals { state: Arc::clone(state), predecessor, heir: Arc::clone(&heir) };
+    let exit = EarlyExit { state: Arc::clone(state), heir, closed: closed.into() };
+    (signals, exit, open)
 }
 
 /// An upgrade cuts no stream that ends within this, however short the grace period of a stop is.
@@ -201,7 +246,9 @@ impl EarlyExit {
     }
 
     async fn quiet(&self) {
-        tokio::time::sleep(SETTLE).await;
+        // Nothing is ever sent: what comes is the end of the last sender.
+        self.closed.lock().await.recv().await;
+        drop(self.heir.lock().take());
         let mut looks = 0;
         while looks < QUIET_LOOKS {
             tokio::time::sleep(LOOK).await;

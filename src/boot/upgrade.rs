@@ -10,6 +10,7 @@
 //!                        first connection
 //!                        <---- "ready" ------   accepts
 //!   closes after OVERLAP ---- "leaving" ---->   stays
+//!   accepts no more ------ the end ---------->   the next successor may come
 //!                        second connection
 //! ```
 //!

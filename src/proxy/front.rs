@@ -27,7 +27,7 @@ use std::time::Duration;
 
 /// Once the listeners are closed: for connections that were accepted just before to finish their
 /// handshakes and send a request, and for idle ones to be told by an answer that they end.
-pub(crate) const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE: Duration = Duration::from_secs(2);
 
 /// The proxy of a traffic listener, behind its seats.
 pub struct FrontDoor {

@@ -27,7 +27,6 @@ mod waiting;
 mod wire;
 
 pub use context::RequestContext;
-pub(crate) use front::SETTLE;
 pub use front::{FrontDoor, TlsDoor};
 pub use seats::Seats;
 
