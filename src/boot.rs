@@ -115,8 +115,7 @@ pub fn serve(config: Arc<Config>, source: Option<Source>, start: Start) -> Resul
     let arrival = server.add_service(arrival);
     arrival.add_dependency(&bootstrap);
     let announcement = server.add_service(background_service("announcement", announcement));
-    let predecessor =
-        Predecessor::new(Arc::clone(&state), sockets, config.upgrade_sock.clone());
+    let predecessor = Predecessor::new(Arc::clone(&state), sockets, config.upgrade_sock.clone());
     let (signals, exit, open) = lifecycle::ends(&state, predecessor);
     let admin = Listening { service: admin_service(&state), open: Some(open.clone()) };
     let mut listening = vec![server.add_service(admin)];

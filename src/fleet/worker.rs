@@ -6,6 +6,7 @@ use super::breaker::BreakerState;
 use super::inflight::InflightGuard;
 use super::lasting::Lasting;
 use crate::config;
+use bytes::Bytes;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,6 +58,7 @@ pub struct Worker {
     /// Own CAs of an https worker.
     pub authorities: Option<Arc<CaType>>,
     trust: u64,
+    authority: Bytes,
     pub(super) lasting: Arc<Lasting>,
 }
 
@@ -68,6 +70,7 @@ impl Worker {
             live: Arc::clone(&lasting.live),
             authorities: config.tls.ca.as_ref().map(authorities::for_peers),
             trust: authorities::fingerprint(config.tls.ca.as_ref()),
+            authority: authority(&config.url.host).into(),
             config,
             lasting,
         })
@@ -79,12 +82,8 @@ impl Worker {
     }
 
     /// The `Host` of all that this edge sends the worker.
-    pub(crate) fn authority(&self) -> String {
-        match &self.config.url.host {
-            config::WorkerHost::Ip(address) => address.to_string(),
-            config::WorkerHost::Name { host, port } => format!("{host}:{port}"),
-            config::WorkerHost::Unix(_) => "localhost".to_owned(),
-        }
+    pub(crate) fn authority(&self) -> Bytes {
+        self.authority.clone()
     }
 
     /// The name an https worker's certificate must have.
@@ -145,5 +144,13 @@ impl Worker {
     /// with an empty cache and a load of its own.
     pub fn refused(&self) {
         self.lasting.refused();
+    }
+}
+
+fn authority(host: &config::WorkerHost) -> String {
+    match host {
+        config::WorkerHost::Ip(address) => address.to_string(),
+        config::WorkerHost::Name { host, port } => format!("{host}:{port}"),
+        config::WorkerHost::Unix(_) => "localhost".to_owned(),
     }
 }

@@ -1,6 +1,6 @@
 //! The members of a body that matter, found in one pass over it.
 
-use super::json::{Broken, Kind, Value};
+use super::json::{Broken, Members, Value};
 use super::sink::{PromptSink, Writer};
 use super::text::NAME_BYTES;
 use super::{Dialect, canonical, chat, completions, generate, messages, responses};
@@ -75,18 +75,13 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     fn of(body: &'a [u8]) -> Result<Self, Broken> {
-        let object = Value::of_body(body)?;
-        if object.kind() != Kind::Object {
-            return Err(Broken);
-        }
         let mut fields = Self::default();
-        for member in object.members() {
-            let (key, value) = member?;
+        Members::of_body(body, |key, value| {
             let mut buffer = [0; NAME_BYTES];
             if let Some(field) = fields.slot(key.name(&mut buffer)) {
                 *field = Some(value).filter(|value| !value.is_null());
             }
-        }
+        })?;
         Ok(fields)
     }
 

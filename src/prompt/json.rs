@@ -28,16 +28,6 @@ pub(super) enum Kind {
 pub(super) struct Broken;
 
 impl<'a> Value<'a> {
-    /// A whole body: a byte order mark and white space around are tolerated, anything else
-    /// besides one value is not.
-    pub(super) fn of_body(body: &'a [u8]) -> Result<Self, Broken> {
-        let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
-        let mut scanner = Scanner::new(body);
-        let value = scanner.value()?;
-        scanner.space();
-        if scanner.at < body.len() { Err(Broken) } else { Ok(value) }
-    }
-
     pub(super) fn kind(self) -> Kind {
         match self.0.first() {
             Some(b'{') => Kind::Object,
@@ -125,6 +115,40 @@ impl<'a> Items<'a> {
 pub(super) struct Members<'a>(Items<'a>);
 
 impl<'a> Members<'a> {
+    /// Of the object at this place, whose end nobody knows yet; none of any other value.
+    fn at(mut scanner: Scanner<'a>) -> Self {
+        let ended = scanner.peek() != Some(b'{');
+        scanner.pass();
+        Self(Items { scanner, started: false, ended })
+    }
+
+    /// Tells each member of a body that is an object. A byte order mark and white space around are
+    /// tolerated, anything else besides the object is not.
+    pub(super) fn of_body(
+        body: &'a [u8],
+        mut each: impl FnMut(Text<'a>, Value<'a>),
+    ) -> Result<(), Broken> {
+        let mut scanner = Scanner::new(body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body));
+        scanner.space();
+        let mut behind = Self::at(scanner).each(&mut each)?;
+        behind.space();
+        if behind.peek().is_some() { Err(Broken) } else { Ok(()) }
+    }
+
+    /// Tells all members; returns the place behind the object.
+    fn each(mut self, each: &mut impl FnMut(Text<'a>, Value<'a>)) -> Result<Scanner<'a>, Broken> {
+        if self.0.ended {
+            return Err(Broken);
+        }
+        for member in &mut self {
+            let (key, value) = member?;
+            each(key, value);
+        }
+        let mut behind = self.0.scanner;
+        behind.pass();
+        Ok(behind)
+    }
+
     fn member(&mut self) -> Result<(Text<'a>, Value<'a>), Broken> {
         let scanner = &mut self.0.scanner;
         let key = scanner.value()?.text().ok_or(Broken)?;
@@ -155,14 +179,38 @@ impl<'a> Iterator for Members<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Elements<'a>(Items<'a>);
 
+impl<'a> Elements<'a> {
+    /// The next element. Of an object the members are told as well, as far as they can be read, in
+    /// the same look at it.
+    pub(super) fn next_and(
+        &mut self,
+        mut each: impl FnMut(Text<'a>, Value<'a>),
+    ) -> Option<Value<'a>> {
+        self.0.step(b']')?.ok()?;
+        let scanner = &mut self.0.scanner;
+        let start = scanner.at;
+        match Members::at(scanner.clone()).each(&mut each) {
+            Ok(behind) => {
+                *scanner = behind;
+                Some(Value(&scanner.bytes[start..scanner.at]))
+            }
+            Err(Broken) => self.value(),
+        }
+    }
+
+    fn value(&mut self) -> Option<Value<'a>> {
+        let element = self.0.scanner.value().ok();
+        self.0.ended = element.is_none();
+        element
+    }
+}
+
 impl<'a> Iterator for Elements<'a> {
     type Item = Value<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.0.step(b']')?.ok()?;
-        let element = self.0.scanner.value().ok();
-        self.0.ended = element.is_none();
-        element
+        self.value()
     }
 }
 

@@ -76,7 +76,16 @@ pub(super) fn spoken<S: PromptSink>(out: &mut Writer<'_, S>, role: &str, said: O
 pub(super) fn turns<S: PromptSink>(out: &mut Writer<'_, S>, turns: Option<Value<'_>>) {
     let Some(turns) = turns else { return };
     match turns.kind() {
-        Kind::Array => turns.elements().for_each(|one| turn(out, one)),
+        Kind::Array => {
+            let mut elements = turns.elements();
+            loop {
+                let mut said = Turn::default();
+                let Some(one) = elements.next_and(|key, member| said.take(key, member)) else {
+                    break;
+                };
+                turn(out, one, &said);
+            }
+        }
         Kind::Text if turns.text().is_some_and(|text| !text.is_empty()) => {
             spoken(out, "user", Some(turns));
         }
@@ -93,21 +102,17 @@ struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    fn of(value: Value<'a>) -> Self {
-        let mut turn = Self::default();
-        for (key, member) in value.members().map_while(Result::ok) {
-            let mut buffer = [0; NAME_BYTES];
-            match key.name(&mut buffer) {
-                b"role" => turn.role = member.text(),
-                b"type" => turn.kind = member.text(),
-                name => {
-                    if let Some(at) = FIELDS.iter().position(|(known, _)| *known == name) {
-                        turn.fields[at] = Some(member).filter(|member| !member.is_null());
-                    }
+    fn take(&mut self, key: Text<'a>, member: Value<'a>) {
+        let mut buffer = [0; NAME_BYTES];
+        match key.name(&mut buffer) {
+            b"role" => self.role = member.text(),
+            b"type" => self.kind = member.text(),
+            name => {
+                if let Some(at) = FIELDS.iter().position(|(known, _)| *known == name) {
+                    self.fields[at] = Some(member).filter(|member| !member.is_null());
                 }
             }
         }
-        turn
     }
 
     /// Neither a role nor a field that is known: an item of a kind not listed here.
@@ -116,8 +121,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-fn turn<S: PromptSink>(out: &mut Writer<'_, S>, value: Value<'_>) {
-    let turn = Turn::of(value);
+fn turn<S: PromptSink>(out: &mut Writer<'_, S>, value: Value<'_>, turn: &Turn<'_>) {
     out.tag(TURN);
     if turn.is_foreign() {
         return canonical::envelope(out, value, ENVELOPE_LEVELS);
@@ -150,15 +154,26 @@ fn field<S: PromptSink>(out: &mut Writer<'_, S>, letter: u8, value: Value<'_>) {
 fn content<S: PromptSink>(out: &mut Writer<'_, S>, value: Value<'_>, levels: u8) {
     match value.kind() {
         Kind::Array if 0 < levels => {
-            for (at, one) in value.elements().enumerate() {
-                if 0 < at {
+            let mut elements = value.elements();
+            let mut is_first = true;
+            loop {
+                let mut what = Part::default();
+                let Some(one) = elements.next_and(|key, member| what.take(key, member)) else {
+                    break;
+                };
+                if !std::mem::take(&mut is_first) {
                     out.tag(PART);
                 }
-                part(out, one, levels - 1);
+                part(out, one, &what, levels - 1);
             }
         }
         Kind::Array => canonical::opaque(out, value),
-        Kind::Text | Kind::Object | Kind::Scalar => part(out, value, levels),
+        Kind::Text | Kind::Object | Kind::Scalar => {
+            let mut what = Part::default();
+            let members = value.members().map_while(Result::ok);
+            members.for_each(|(key, member)| what.take(key, member));
+            part(out, value, &what, levels);
+        }
     }
 }
 
@@ -173,34 +188,32 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn of(value: Value<'a>) -> Self {
-        let mut part = Self::default();
-        for (key, member) in value.members().map_while(Result::ok) {
-            let mut buffer = [0; NAME_BYTES];
-            match key.name(&mut buffer) {
-                b"type" => part.kind = member.text(),
-                b"text" => part.text = member.text(),
-                b"tool_use_id" => part.result_of = Some(member),
-                b"content" => part.content = Some(member),
-                name => part.has_media |= !member.is_null() && MEDIA.contains(&name),
-            }
-        }
+    fn take(&mut self, key: Text<'a>, member: Value<'a>) {
         let mut buffer = [0; NAME_BYTES];
-        part.has_media |= part.kind.is_some_and(|kind| MEDIA.contains(&kind.name(&mut buffer)));
-        part
+        match key.name(&mut buffer) {
+            b"type" => self.kind = member.text(),
+            b"text" => self.text = member.text(),
+            b"tool_use_id" => self.result_of = Some(member),
+            b"content" => self.content = Some(member),
+            name => self.has_media |= !member.is_null() && MEDIA.contains(&name),
+        }
+    }
+
+    fn is_media(&self) -> bool {
+        let mut buffer = [0; NAME_BYTES];
+        self.has_media || self.kind.is_some_and(|kind| MEDIA.contains(&kind.name(&mut buffer)))
     }
 }
 
-fn part<S: PromptSink>(out: &mut Writer<'_, S>, value: Value<'_>, levels: u8) {
+fn part<S: PromptSink>(out: &mut Writer<'_, S>, value: Value<'_>, part: &Part<'_>, levels: u8) {
     if let Some(text) = value.text() {
         return out.text(text);
     }
     if value.is_null() {
         return;
     }
-    let part = Part::of(value);
-    match part {
-        Part { has_media: true, .. } => media::write(out, value),
+    match *part {
+        _ if part.is_media() => media::write(out, value),
         Part { text: Some(text), .. } => out.text(text),
         Part { result_of: Some(id), content: said, .. } if 0 < levels => {
             name_field(out, b'i');

@@ -22,6 +22,8 @@ pub struct RequestContext {
     pub(super) running: Arc<Running>,
     pub(super) started: Instant,
     pub(super) request_id: String,
+    /// Who sent it; `None`: through a unix socket.
+    pub(super) client: Option<Arc<str>>,
     pub(super) dialect: Dialect,
     pub(super) model: Arc<ServedModel>,
     pub(super) body: RequestBody,
@@ -66,6 +68,7 @@ impl RequestContext {
         Self {
             started: Instant::now(),
             request_id: String::new(),
+            client: None,
             dialect: Dialect::Other,
             model: Arc::clone(running.other()),
             body: RequestBody::Empty,

@@ -15,6 +15,7 @@ use pingora::http::ResponseHeader;
 use pingora::listeners::PreTlsProcess;
 use pingora::protocols::http::ServerSession;
 use pingora::protocols::http::v2::server::H2Options;
+use pingora::protocols::l4::socket::SocketAddr;
 use pingora::protocols::l4::stream::Stream as Socket;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::{GetProxyDigest, Stream};
@@ -22,6 +23,7 @@ use pingora::server::ShutdownWatch;
 use pingora::{Error, ErrorType, Result};
 use pingora_proxy::{HttpProxy, Session};
 use std::os::fd::AsRawFd;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,7 +68,8 @@ impl ServerApp for FrontDoor {
                 connection
             }
         };
-        connection.opened();
+        let digest = || stream.get_socket_digest();
+        connection.opened(|| digest().and_then(|digest| client(digest.peer_addr())));
         let stream: Stream = Box::new(Wire::new(stream, Arc::clone(&connection)));
         tokio::select! {
             biased;
@@ -103,6 +106,11 @@ fn seat(connection: &Arc<Connection>) -> ProxyDigest {
     ProxyDigest::new(Box::new(none), Some(Box::new(Arc::clone(connection))))
 }
 
+/// The address of a client, as text; `None`: it has none.
+pub(super) fn client(address: Option<&SocketAddr>) -> Option<Arc<str>> {
+    Some(address?.as_inet()?.ip().to_string().into())
+}
+
 fn seated(digest: Option<&ProxyDigest>) -> Option<Arc<Connection>> {
     digest?.user_data.as_ref()?.downcast_ref().cloned()
 }
@@ -122,11 +130,17 @@ struct Hall {
 
 #[async_trait]
 impl HttpServerApp for Hall {
-    async fn process_new_http(
-        self: &Arc<Self>,
+    /// Not `async`: the session is large, and each future around another moves it once more.
+    fn process_new_http<'h, 's, 'f>(
+        self: &'h Arc<Self>,
         mut session: ServerSession,
-        shutdown: &ShutdownWatch,
-    ) -> Option<ReusedHttpStream> {
+        shutdown: &'s ShutdownWatch,
+    ) -> Pin<Box<dyn Future<Output = Option<ReusedHttpStream>> + Send + 'f>>
+    where
+        'h: 'f,
+        's: 'f,
+        Self: 'f,
+    {
         if let ServerSession::H1(_) = session
             && let Some(connection) =
                 session.digest().and_then(|of| seated(of.proxy_digest.as_deref()))
@@ -136,7 +150,7 @@ impl HttpServerApp for Hall {
         if session.get_keepalive().is_some() {
             session.set_keepalive(Some(self.edge.client_idle().as_secs().max(1)));
         }
-        self.proxy.process_new_http(session, shutdown).await
+        self.proxy.process_new_http(session, shutdown)
     }
 
     /// Runs when the listeners are closed.

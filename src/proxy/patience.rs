@@ -1,70 +1,72 @@
 //! How long a worker may keep a request waiting: `first_byte` until its answer begins,
 //! `stream_idle` between the bytes of it.
 //!
-//! Pingora has one read timeout for both. So it gets none, and a task of its own watches each
-//! connection in use and shuts its socket down when patience ends; Pingora then sees the worker
-//! close and takes its usual way, with [`Patience::has_ended`] telling why.
-
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
-use tidegate_policy::fleet::Millis;
-use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+//! Pingora has one read timeout for both. So it gets none, and one thread of the process looks at all
+//! connections in use, every [`LOOK`], and shuts down the sockets of those whose patience has ended;
+//! Pingora then sees the worker close and takes its usual way, with [`Patience::has_ended`] telling
+//! why. A request costs an entry in a list that way, not a task and a timer of its own.
 
 use crate::fleet::clock;
+use parking_lot::Mutex;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+use tidegate_policy::fleet::Millis;
+
+/// Patience may end so much later than it says.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Watches one use of one connection; dropping it ends the watch.
 #[derive(Debug)]
-pub(super) struct Patience {
-    watch: Arc<Watch>,
-    task: AbortHandle,
-}
+pub(super) struct Patience(Arc<Watch>);
 
 #[derive(Debug)]
 struct Watch {
+    socket: TcpStream,
     deadline: AtomicU64,
-    /// The deadline came nearer than what the task sleeps for.
-    nearer: Notify,
     ended: AtomicBool,
+}
+
+/// What is watched in this process, and what was until the last look.
+static WATCHED: Mutex<Watched> = Mutex::new(Watched { has_watcher: false, all: Vec::new() });
+
+struct Watched {
+    has_watcher: bool,
+    all: Vec<Weak<Watch>>,
 }
 
 impl Patience {
     /// Starts to watch the connection Pingora just took for a request.
     ///
     /// # Errors
-    /// The descriptor cannot be duplicated, so the process is out of descriptors.
-    pub(super) fn start(connection: RawFd, first_byte: Duration) -> std::io::Result<Self> {
-        let socket = duplicate(connection)?;
+    /// The process is out of descriptors or threads.
+    pub(super) fn start(connection: RawFd, first_byte: Duration) -> io::Result<Self> {
         let watch = Arc::new(Watch {
+            socket: duplicate(connection)?,
             deadline: AtomicU64::new(deadline(first_byte)),
-            nearer: Notify::new(),
             ended: AtomicBool::new(false),
         });
-        let task = tokio::spawn(watch_over(socket, Arc::clone(&watch))).abort_handle();
-        Ok(Self { watch, task })
+        let mut watched = WATCHED.lock();
+        if !watched.has_watcher {
+            thread::Builder::new().name("patience".to_owned()).spawn(watch_over_all)?;
+            watched.has_watcher = true;
+        }
+        watched.all.push(Arc::downgrade(&watch));
+        Ok(Self(watch))
     }
 
     /// A byte came: from here on the stream may idle this long.
     pub(super) fn renew(&self, stream_idle: Duration) {
-        let new = deadline(stream_idle);
-        let old = self.watch.deadline.swap(new, Ordering::Relaxed);
-        if new < old {
-            self.watch.nearer.notify_one();
-        }
+        self.0.deadline.store(deadline(stream_idle), Ordering::Relaxed);
     }
 
     /// Was the connection shut down here?
     pub(super) fn has_ended(&self) -> bool {
-        self.watch.ended.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Patience {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.0.ended.load(Ordering::Relaxed)
     }
 }
 
@@ -74,7 +76,7 @@ impl Drop for Patience {
 ///
 /// # Errors
 /// The process is out of descriptors.
-pub(super) fn duplicate(connection: RawFd) -> std::io::Result<TcpStream> {
+pub(super) fn duplicate(connection: RawFd) -> io::Result<TcpStream> {
     // SAFETY: Pingora holds the connection open while it runs a hook.
     #[allow(unsafe_code)]
     let connection = unsafe { BorrowedFd::borrow_raw(connection) };
@@ -86,20 +88,26 @@ fn deadline(wait: Duration) -> u64 {
     now.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
 }
 
-async fn watch_over(socket: TcpStream, watch: Arc<Watch>) {
+fn watch_over_all() {
+    let mut watched = Vec::new();
     loop {
+        thread::sleep(LOOK);
+        // Out of the lock meanwhile: requests that begin need not wait for the look.
+        watched.append(&mut WATCHED.lock().all);
         let Millis(now) = clock::now();
-        let left = watch.deadline.load(Ordering::Relaxed).saturating_sub(now);
-        if left == 0 {
-            break;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_millis(left)) => {}
-            () = watch.nearer.notified() => {}
-        }
+        watched.retain(|watch| watch.upgrade().is_some_and(|watch| watch.is_going_on(now)));
     }
-    watch.ended.store(true, Ordering::Relaxed);
-    if let Err(error) = socket.shutdown(Shutdown::Both) {
-        log::debug!("the worker closed as patience with it ended: {error}");
+}
+
+impl Watch {
+    fn is_going_on(&self, now: u64) -> bool {
+        if now < self.deadline.load(Ordering::Relaxed) {
+            return true;
+        }
+        self.ended.store(true, Ordering::Relaxed);
+        if let Err(error) = self.socket.shutdown(Shutdown::Both) {
+            log::debug!("the worker closed as patience with it ended: {error}");
+        }
+        false
     }
 }

@@ -15,6 +15,10 @@ use std::sync::Arc;
 /// `Ok(true)`: the edge has answered.
 pub(super) async fn run(session: &mut Session, ctx: &mut RequestContext) -> Result<bool> {
     ctx.at_work = front::request_came(session);
+    ctx.client = match &ctx.at_work {
+        Some(at_work) => at_work.client(),
+        None => front::client(session.client_addr()),
+    };
     identify(session, ctx);
     set_client_limits(session, ctx);
     let refused = match prepare(session, ctx).await {
@@ -40,7 +44,11 @@ fn identify(session: &Session, ctx: &mut RequestContext) {
 }
 
 pub(super) fn new_request_id() -> String {
-    format!("{:032x}", fastrand::u128(..))
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    let bytes = fastrand::u128(..).to_be_bytes();
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| DIGITS[usize::from(digit)]).collect()
 }
 
 fn set_client_limits(session: &mut Session, ctx: &RequestContext) {

@@ -16,8 +16,8 @@ use crate::state::State;
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -101,8 +101,13 @@ impl Seats {
         table.seats[number] = Some(Arc::clone(&seat));
         self.staying.fetch_add(1, Ordering::Relaxed);
         metrics.connections.inc();
-        let handshake = Mutex::default();
-        Some(Arc::new(Connection { seat, number, seats: Arc::clone(self), handshake }))
+        Some(Arc::new(Connection {
+            seat,
+            number,
+            seats: Arc::clone(self),
+            handshake: Mutex::default(),
+            client: OnceLock::new(),
+        }))
     }
 
     /// Tells the first idle connection that was not used since the hand last came by.
@@ -150,6 +155,7 @@ pub(super) struct Connection {
     number: usize,
     seats: Arc<Seats>,
     handshake: Mutex<Option<Handshake>>,
+    client: OnceLock<Option<Arc<str>>>,
 }
 
 impl Connection {
@@ -166,8 +172,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Its handshake is over: a request is waited for from now on.
-    pub(super) fn opened(&self) {
+    /// Its handshake is over: a request is waited for from now on, of who is told by `client`.
+    pub(super) fn opened(&self, client: impl FnOnce() -> Option<Arc<str>>) {
+        self.client.get_or_init(client);
         *self.handshake.lock() = None;
         self.seat.at.lock().since = Instant::now();
     }
@@ -263,6 +270,13 @@ impl Drop for Connection {
 /// A request on a connection, until its answer is over.
 #[derive(Debug)]
 pub(super) struct AtWork(Arc<Connection>);
+
+impl AtWork {
+    /// Who sent it; `None`: through a unix socket.
+    pub(super) fn client(&self) -> Option<Arc<str>> {
+        self.0.client.get().cloned().flatten()
+    }
+}
 
 impl Drop for AtWork {
     fn drop(&mut self) {

@@ -121,7 +121,7 @@ fn unable(why: Unroutable, model: &ModelFleet, attempts: u32) -> Unable {
 fn peer(worker: &Worker, address: WorkerAddress, model: &config::Model) -> HttpPeer {
     let url = &worker.config.url;
     let tls = url.scheme == Scheme::Https;
-    let sni = worker.server_name().to_owned();
+    let sni = if tls { worker.server_name() } else { String::new() };
     let mut peer = match address {
         WorkerAddress::Tcp(address) => HttpPeer::new(address, tls, sni),
         // The path was checked with the configuration; a failure here is answered like a refusal.
