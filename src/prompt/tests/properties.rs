@@ -1,5 +1,7 @@
 //! What holds for every body.
 
+use super::super::json::{self, Scanner};
+use super::super::text::Text;
 use super::super::{Dialect, encoding, read};
 use super::{BLOCK_BYTES, chat, is_object, prompt};
 use fastrand::Rng;
@@ -224,6 +226,29 @@ proptest! {
                 prop_assert!(is_object(&envelope));
             }
         }
+    }
+
+    #[test]
+    fn elements_are_the_same_with_and_without_their_members(
+        pieces in prop::collection::vec(prop::sample::select(vec![
+            "{", "}", "[", "]", ",", ":", "\"a\"", "\"b\":1", "1", "{}", "{\"c\":[2]}", " ", "{\"d\" : \"}\" }", "\"",
+        ]), 0..12),
+    ) {
+        let text = format!("[{}]", pieces.concat());
+        let Ok(array) = Scanner::new(text.as_bytes()).value() else { return Ok(()) };
+        let members = |one: json::Value<'_>| -> Vec<(Vec<u8>, Vec<u8>)> {
+            let members = one.members().map_while(Result::ok);
+            members.map(|(key, member)| (key.raw().to_vec(), member.raw().to_vec())).collect()
+        };
+        let apart: Vec<_> = array.elements().map(|one| (one.raw(), members(one))).collect();
+        let (mut together, mut elements) = (Vec::new(), array.elements());
+        loop {
+            let mut told = Vec::new();
+            let each = |key: Text<'_>, member: json::Value<'_>| told.push((key.raw().to_vec(), member.raw().to_vec()));
+            let Some(one) = elements.next_and(each) else { break };
+            together.push((one.raw(), told));
+        }
+        prop_assert_eq!(apart, together);
     }
 
     #[test]
