@@ -1124,6 +1124,7 @@ fn pingoras_keys_are_all_known_and_reach_it() {
     assert_eq!(server.client_bind_to_ipv4, ["127.0.0.2"]);
     let server = ServerConf::from_yaml(&good(&own("http:")).pingora).unwrap();
     assert_eq!(server.grace_period_seconds, Some(900));
+    assert_eq!(server.upstream_keepalive_pool_size, 2048);
     assert_eq!(server.fast_timeout_to_tokio_threshold_seconds, Some(900));
     assert!(1 <= server.threads);
 }

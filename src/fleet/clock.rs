@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_policy::fleet::Millis;
+use tokio::time;
 
 static START: Lazy<Instant> = Lazy::new(Instant::now);
 
@@ -45,7 +46,32 @@ pub(super) fn jittered(interval: Duration) -> Duration {
     interval.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
 
+/// How far apart the instants are at which workers are asked. What a thousand of them do at any
+/// time costs a wake-up each, with caches that have gone cold meanwhile.
+const BEAT: Duration = Duration::from_millis(10);
+
+/// The first beat from that instant on.
+pub(super) fn on_a_beat(instant: time::Instant) -> time::Instant {
+    let beat = BEAT.as_nanos();
+    let past = instant.into_std().saturating_duration_since(*START).as_nanos() % beat;
+    // A beat's nanoseconds fit.
+    instant + Duration::from_nanos(((beat - past) % beat) as u64)
+}
+
 /// Adds a duration, saturating.
 pub(super) fn after(instant: Millis, duration: Duration) -> Millis {
     Millis(instant.0.saturating_add(millis(duration).0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beats_are_the_same_for_everybody() {
+        let start = time::Instant::from_std(*START);
+        let beat = |micros| (on_a_beat(start + Duration::from_micros(micros)) - start).as_micros();
+        let beats = [0, 1, 9_999, 10_000, 10_001].map(beat);
+        assert_eq!(beats, [0, 10_000, 10_000, 10_000, 20_000]);
+    }
 }

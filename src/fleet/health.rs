@@ -4,7 +4,7 @@
 //! opens a connection of its own: a pooled one would hide that nobody listens any more. It touches
 //! no routing counter and follows no redirect.
 
-use super::clock::jittered;
+use super::clock::{jittered, on_a_beat};
 use super::hysteresis::Change;
 use super::lasting::Lasting;
 use super::shortage;
@@ -71,7 +71,7 @@ pub(super) async fn watch(worker: Arc<Worker>, settings: config::Health, prober:
             }
         }
         tokio::select! {
-            () = sleep_until(started + jittered(settings.interval)) => {}
+            () = sleep_until(on_a_beat(started + jittered(settings.interval))) => {}
             // Its name was resolved for the first time, or to somewhere else.
             () = worker.lasting.readdressed.notified() => {}
         }

@@ -39,7 +39,7 @@ pub use model::ModelFleet;
 pub use queue::{Client, Place, Queue};
 pub use reading::Sent;
 pub use run::run;
-pub use table::{COALESCE, REFRESH};
+pub use table::REFRESH;
 pub use tokens::{BytesPerToken, MeanUncached};
 pub use view::{ReportView, WorkerRow};
 pub use worker::{Standing, Whose, Worker, WorkerAddress};

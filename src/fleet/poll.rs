@@ -1,6 +1,6 @@
 //! Asks one worker for its load, again and again, and books what comes.
 
-use super::clock::jittered;
+use super::clock::{jittered, on_a_beat};
 use super::lasting::Lasting;
 use super::reading::{Engine, Sent};
 use super::scrape::{PollOutcome, ReportSource, Scraper, Target};
@@ -35,7 +35,7 @@ pub(super) async fn watch(worker: Arc<Worker>, rules: LoadReports, scraper: Arc<
             worker.answered(sent, outcome);
             tell(&worker.lasting, &rules, &told, problem);
         }
-        sleep_until(started + jittered(source.next_in(rules.interval))).await;
+        sleep_until(on_a_beat(started + jittered(source.next_in(rules.interval)))).await;
     }
 }
 

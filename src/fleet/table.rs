@@ -1,8 +1,8 @@
 //! Reports become a table: one immutable snapshot of a model's workers, swapped as a whole.
 //!
 //! A thousand workers report two thousand times a second; a snapshot is built at most once every
-//! [`COALESCE`], with all that has come meanwhile. Nothing is built while nothing changes: a report
-//! that grows stale does so by its own `fresh_until`.
+//! [`ModelFleet::coalesce`], with all that has come meanwhile. Nothing is built while nothing changes:
+//! a report that grows stale does so by its own `fresh_until`.
 
 use super::lasting::PassedOn;
 use super::model::ModelFleet;
@@ -15,8 +15,12 @@ use tidegate_policy::fleet::{self as policy, Fleet, Millis, Speed, SpeedSource};
 use tidegate_policy::rules::{Rules, Selection};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// Least time between two snapshots.
-pub const COALESCE: Duration = Duration::from_millis(10);
+/// Least time between two snapshots of a fleet of up to [`COALESCED`] workers.
+const COALESCE: Duration = Duration::from_millis(10);
+/// A snapshot of twice as many takes twice as long to build, and may come half as often.
+const COALESCED: usize = 200;
+/// Most that a report waits for its snapshot: a tenth of the time between two of them.
+const LONGEST_COALESCE: Duration = Duration::from_millis(50);
 /// How late the end of a breaker's cool-down may be noticed.
 pub const REFRESH: Duration = Duration::from_millis(100);
 /// Own first bytes change speeds without any report; looked at this rarely, in refreshes.
@@ -53,7 +57,7 @@ pub(super) async fn watch(model: Arc<ModelFleet>) {
         tokio::select! {
             () = model.changed().notified() => {
                 model.publish();
-                sleep(COALESCE).await;
+                sleep(model.coalesce()).await;
             }
             _ = ticks.tick() => {
                 refreshes = refreshes.wrapping_add(1);
@@ -64,6 +68,13 @@ pub(super) async fn watch(model: Arc<ModelFleet>) {
 }
 
 impl ModelFleet {
+    /// Least time between two snapshots.
+    pub fn coalesce(&self) -> Duration {
+        let times = self.workers().len().div_ceil(COALESCED);
+        let whole = COALESCE.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX));
+        whole.clamp(COALESCE, LONGEST_COALESCE)
+    }
+
     /// Notices what no event tells; every [`REFRESH`], and `count` counts these.
     pub fn refresh(&self, count: u32) {
         let now = self.clock.now();
@@ -94,13 +105,13 @@ impl ModelFleet {
 
     /// Builds a snapshot of what is known now and swaps it in, then tells ledgers and index.
     pub fn publish(&self) {
-        let version = self.table.load().version() + 1;
+        let (version, now) = (self.table.load().version() + 1, self.clock.now());
         let mut marks = Vec::with_capacity(self.workers().len());
         let mut rows = Vec::with_capacity(self.workers().len());
         for worker in self.workers() {
             let mut passed_on = worker.lasting.passed_on.lock();
             let reading = worker.lasting.reading.lock();
-            let row = self.row(worker, &reading);
+            let row = self.row(worker, &reading, now);
             let captured_at = row.report.as_ref().map(|report| report.captured_at);
             if captured_at != passed_on.captured_at {
                 passed_on.captured_at = captured_at;
@@ -123,8 +134,8 @@ impl ModelFleet {
     /// The same for the few requests of an earlier configuration: ledgers and index are told by the
     /// one in force.
     pub(super) fn look(&self) {
-        let version = self.table.load().version() + 1;
-        let row = |worker: &Arc<Worker>| self.row(worker, &worker.lasting.reading.lock());
+        let (version, now) = (self.table.load().version() + 1, self.clock.now());
+        let row = |worker: &Arc<Worker>| self.row(worker, &worker.lasting.reading.lock(), now);
         let rows = self.workers().iter().map(row).collect();
         self.swap_in(version, rows);
     }
@@ -134,7 +145,7 @@ impl ModelFleet {
         self.table.current.store(Arc::new(Fleet::with_speed_snap(version, rows, snap)));
     }
 
-    fn row(&self, worker: &Worker, reading: &Reading) -> policy::Worker {
+    fn row(&self, worker: &Worker, reading: &Reading, now: Millis) -> policy::Worker {
         let ranks = worker.config.dp_size.map(|ranks| ranks.get()).or(reading.ranks());
         policy::Worker {
             id: worker.id.clone(),
@@ -143,7 +154,7 @@ impl ModelFleet {
             weight: worker.config.weight.get(),
             ranks: ranks.unwrap_or(1).max(1),
             report: reading.report(&self.config.load_reports),
-            speed: speed(worker, reading, self.clock.now()),
+            speed: speed(worker, reading, now),
             live: Arc::clone(&worker.live),
         }
     }

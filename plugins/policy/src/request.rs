@@ -24,8 +24,11 @@ pub struct Holding {
     pub uncached_tokens: u64,
 }
 
+/// Owners most prompts have at most.
+const FEW: usize = 32;
+
 /// Holdings of one request; most prompts have few owners.
-pub type Holdings = SmallVec<[Holding; 32]>;
+pub type Holdings = SmallVec<[Holding; FEW]>;
 
 /// Translates the index's answer to this snapshot: `matched_tokens = input_tokens * matched /
 /// query_blocks`, rounded down. Workers that left the fleet are dropped. Sorted by position.
@@ -35,22 +38,41 @@ pub fn holdings(
     input_tokens: u64,
     query_blocks: u32,
 ) -> Holdings {
-    let mut found: Holdings = holders
-        .iter()
-        .filter(|holder| holder.blocks > 0)
-        .filter_map(|holder| {
-            let matched = u128::from(input_tokens) * u128::from(holder.blocks.min(query_blocks))
-                / u128::from(query_blocks.max(1));
-            let matched = u64::try_from(matched).unwrap_or(u64::MAX);
-            Some(Holding {
-                at: fleet.at(holder.slot)?,
-                blocks: holder.blocks,
-                uncached_tokens: input_tokens.saturating_sub(matched),
-            })
-        })
-        .collect();
-    found.sort_unstable_by_key(|holding| holding.at);
+    let mut tokens = Uncached { input_tokens, query_blocks, last: (0, input_tokens) };
+    let held = holders.iter().filter(|holder| 0 < holder.blocks);
+    let held = held.filter_map(|holder| Some((fleet.at(holder.slot)?, holder.blocks)));
+    if holders.len() <= FEW {
+        let mut found: Holdings = held.map(|(at, blocks)| tokens.holding(at, blocks)).collect();
+        found.sort_unstable_by_key(|holding| holding.at);
+        return found;
+    }
+    // What a fleet has in common: put in place, since to sort a thousand takes longer than to decide.
+    let mut by_position = vec![0; fleet.workers().len()];
+    held.for_each(|(at, blocks)| by_position[at] = blocks);
+    let mut found = Holdings::with_capacity(holders.len());
+    let held = by_position.iter().enumerate().filter(|(_, blocks)| 0 < **blocks);
+    held.for_each(|(at, &blocks)| found.push(tokens.holding(at, blocks)));
     found
+}
+
+/// Uncached tokens by matched blocks. Neighbours often match alike, so the last answer is kept: wide
+/// numbers divide slowly.
+struct Uncached {
+    input_tokens: u64,
+    query_blocks: u32,
+    last: (u32, u64),
+}
+
+impl Uncached {
+    fn holding(&mut self, at: usize, blocks: u32) -> Holding {
+        if self.last.0 != blocks {
+            let matched = u128::from(self.input_tokens) * u128::from(blocks.min(self.query_blocks))
+                / u128::from(self.query_blocks.max(1));
+            let matched = u64::try_from(matched).unwrap_or(u64::MAX);
+            self.last = (blocks, self.input_tokens.saturating_sub(matched));
+        }
+        Holding { at, blocks, uncached_tokens: self.last.1 }
+    }
 }
 
 /// Holdings looked up by ascending position: each is read once.

@@ -73,6 +73,9 @@ const GRACE_SECONDS: u64 = 900;
 const UPGRADE_SOCK_BYTES: usize = 102;
 const UPGRADE_SOCK: &str = "/tmp/tidegate_upgrade.sock";
 const PID_FILE: &str = "/tmp/tidegate.pid";
+/// Two idle connections to each of a thousand workers. With Pingora's 128 a fleet that is larger gets
+/// a new connection for most requests.
+const POOL_SIZE: u64 = 2048;
 
 /// Reads them all; what the file leaves out and Pingora's default does not suit is filled in.
 pub(super) fn keys(top: &mut Section<'_>) -> Server {
@@ -88,6 +91,7 @@ pub(super) fn keys(top: &mut Section<'_>) -> Server {
     let _ = out.insert("pid_file".into(), PID_FILE.into());
     let _ = out.insert("grace_period_seconds".into(), grace.as_secs().into());
     let _ = out.insert("upgrade_sock".into(), sock.as_str().into());
+    let _ = out.insert("upstream_keepalive_pool_size".into(), POOL_SIZE.into());
     for (key, kind) in KEYS {
         if let Some(value) = one(top, key, kind) {
             let _ = out.insert(key.into(), value);

@@ -291,6 +291,15 @@ async fn a_speed_measured_by_own_first_bytes_is_published_without_any_report() {
 }
 
 #[test]
+fn a_large_fleet_is_published_less_often_and_often_enough() {
+    let coalesce = |workers: usize| {
+        let workers = (0..workers).map(|at| nowhere(&format!("w{at}"))).collect();
+        still(model("m", workers)).coalesce().as_millis()
+    };
+    assert_eq!([0, 1, 200, 201, 1_000, 2_000].map(coalesce), [10, 10, 10, 20, 50, 50]);
+}
+
+#[test]
 fn a_configured_capacity_and_speed_hold_from_the_start() {
     let mut config = nowhere("w0");
     config.kv_capacity_tokens = NonZeroU64::new(1_024);

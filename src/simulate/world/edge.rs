@@ -5,7 +5,7 @@ use super::super::trace::TraceRequest;
 use super::agenda::{Agenda, Event};
 use crate::config::Config;
 use crate::fleet::clock::Clock;
-use crate::fleet::{COALESCE, Fleets, ModelFleet, REFRESH};
+use crate::fleet::{Fleets, ModelFleet, REFRESH};
 use crate::metrics::Metrics;
 use crate::routing::{Placed, Query};
 use std::num::NonZeroU32;
@@ -78,7 +78,7 @@ impl Edge {
     pub(super) fn changed(&mut self, edge: u32, now: Duration, agenda: &mut Agenda) {
         if !self.is_publishing {
             self.is_publishing = true;
-            agenda.put(now.max(self.published + COALESCE), Event::Publish { edge });
+            agenda.put(now.max(self.published + self.fleet.coalesce()), Event::Publish { edge });
         }
     }
 

@@ -14,8 +14,10 @@ use smallvec::SmallVec;
 
 /// Uncached tokens that are as good as equal between near ties.
 const TIE_STEP: u64 = 512;
-/// Rows on the stack; only a fleet that ties as a whole has more.
-const NEAR: usize = 32;
+/// Workers on the stack; only a fleet that ties as a whole has more.
+const NEAR: usize = 64;
+/// Kinds on the stack.
+const KINDS: usize = 16;
 
 /// Who it is; `None` without workers.
 pub(super) fn choose(
@@ -26,21 +28,24 @@ pub(super) fn choose(
 ) -> Option<Row> {
     let rough = Rough::new(scene, prompt, field, terms);
     let mut held = Held::new(scene.request);
-    let mut scores = Scores { terms, last: None };
+    let mut kinds = Kinds { terms, scored: SmallVec::new() };
     let near = rough.near(scene.fleet, rules.tie_percent).map(|at| {
         let uncached = held.at(at).map_or(prompt.input_tokens, |held| held.uncached_tokens);
-        let row = terms.row(at, uncached);
-        (row, scores.of(&row))
+        (at as u32, kinds.of(terms.row(at, uncached)))
     });
-    let near: SmallVec<[(Row, u128); NEAR]> = near.collect();
-    let best = near.iter().map(|&(_, score)| score).min()?;
+    let near: SmallVec<[(u32, u32); NEAR]> = near.collect();
+    let best = kinds.scored.iter().map(|&(_, score)| score).min()?;
     let limit = limit(best, rules.tie_percent);
     let mut ties = Ties::default();
-    for (index, (row, _)) in near.iter().enumerate().filter(|(_, (_, score))| *score <= limit) {
-        let requests = scene.fleet.lanes()[row.at].requests();
-        ties.offer((row.uncached_tokens / TIE_STEP, requests), index);
+    for &(at, kind) in &near {
+        let (row, score) = &kinds.scored[kind as usize];
+        if *score <= limit {
+            let at = at as usize;
+            ties.offer((row.uncached_tokens / TIE_STEP, scene.fleet.lanes()[at].requests()), at);
+        }
     }
-    Some(near[ties.in_turn(scene.request.turn)?].0)
+    let at = ties.in_turn(scene.request.turn)?;
+    Some(terms.row(at, scene.request.uncached_tokens(at)))
 }
 
 /// The highest score with `100 * score <= (100 + percent) * best`.
@@ -50,21 +55,21 @@ fn limit(best: u128, percent: TiePercent) -> u128 {
     best + best / 100 * percent + best % 100 * percent / 100
 }
 
-/// Exact scores; a worker like the last one has its score, as in an idle fleet all have.
-struct Scores<'t> {
+/// Exact scores of workers that differ in more than their position: neighbours that do not are one
+/// kind, and in an idle fleet all of them are.
+struct Kinds<'t> {
     terms: &'t Terms<'t>,
-    last: Option<(Row, u128)>,
+    scored: SmallVec<[(Row, u128); KINDS]>,
 }
 
-impl Scores<'_> {
-    fn of(&mut self, row: &Row) -> u128 {
-        match &self.last {
-            Some((last, score)) if Row { at: row.at, ..*last } == *row => *score,
-            Some(_) | None => {
-                let score = self.terms.score(row);
-                self.last = Some((*row, score));
-                score
-            }
+impl Kinds<'_> {
+    /// The kind of a worker that follows those before.
+    fn of(&mut self, row: Row) -> u32 {
+        let is_known =
+            self.scored.last().is_some_and(|(last, _)| Row { at: row.at, ..*last } == row);
+        if !is_known {
+            self.scored.push((row, self.terms.score(&row)));
         }
+        (self.scored.len() - 1) as u32
     }
 }

@@ -191,6 +191,7 @@ impl<G: Guard> Search<'_, G> {
             }
         }
         let blocks = u32::try_from(low + 1).unwrap_or(u32::MAX);
+        out.reserve(who.count());
         out.extend(who.iter().map(|slot| Holder { slot, blocks }));
     }
 }

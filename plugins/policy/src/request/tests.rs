@@ -19,6 +19,20 @@ fn holders_of_nothing_and_strangers_are_dropped() {
 }
 
 #[test]
+fn many_holders_are_read_as_few_are() {
+    let fleet = alike(90, None);
+    let holder = |slot: u16| Holder { slot: Slot(slot), blocks: u32::from(slot % 4) };
+    // In no order, with holders of nothing and one that left.
+    let many: Vec<Holder> = (0..91).rev().map(holder).filter(|of| of.slot.0 % 5 < 4).collect();
+    let one_by_one: Vec<Holding> = (0..90)
+        .filter_map(|at| many.iter().find(|holder| fleet.at(holder.slot) == Some(at)))
+        .flat_map(|holder| holdings(&fleet, &[*holder], 1_000, 3))
+        .collect();
+    assert_eq!(holdings(&fleet, &many, 1_000, 3).to_vec(), one_by_one);
+    assert_eq!(one_by_one.len(), 54);
+}
+
+#[test]
 fn a_worker_that_holds_nothing_computes_the_whole_prompt() {
     let ask = ask(100).held(1, 30);
     assert_eq!([0, 1, 2].map(|at| ask.request().uncached_tokens(at)), [100, 30, 100]);
