@@ -1,13 +1,18 @@
 //! The last few hundred requests, each with its decision and how it ended.
 
+mod row;
+
+pub use row::Row;
+
 use crate::metrics::Outcome;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tidegate_policy::decision::{Considered, CostTrace, Decision};
-use tidegate_policy::fleet::Fleet;
+use tidegate_policy::fleet::{Fleet, WorkerId};
 use tidegate_policy::learned::Selection;
 use tidegate_policy::prefix::{PrefixKey, PrefixKeys};
 
@@ -44,27 +49,26 @@ impl Journal {
 }
 
 /// One request, as the access log and `/v1/decisions` show it. No prompt text, no secrets.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Record {
     /// When it ended, seconds since 1970.
     pub time: f64,
     /// `x-request-id`.
     pub request_id: String,
-    /// The client's address without its port.
-    pub client: String,
+    /// The client's address without its port; `None`: it came by a unix socket.
+    pub client: Option<IpAddr>,
     /// Configured model name, or `other`.
-    pub model: String,
+    pub model: Arc<str>,
     /// The path's label.
     pub path: &'static str,
     /// Status sent to the client; 0 = none.
     pub status: u16,
     /// How it ended.
-    #[serde(serialize_with = "outcome_label")]
     pub outcome: Outcome,
     /// Why it was routed there.
     pub decision: Option<&'static str>,
     /// Where it was routed.
-    pub worker: Option<String>,
+    pub worker: Option<WorkerId>,
     /// Error code, if the edge answered.
     pub error: Option<&'static str>,
     /// Prompt tokens.
@@ -76,23 +80,13 @@ pub struct Record {
     /// Head read to end, milliseconds.
     pub total_ms: u64,
     /// How long it waited at the edge for a worker, milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_ms: Option<u64>,
     /// Workers tried.
     pub attempts: u32,
     /// The route it took, under the policy `learned`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<RouteSelected>,
-    /// What its prompt begins with, in the access log, if that is to have it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prefix: Option<PrefixRow>,
     /// The rungs; not part of the access log.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rungs: Option<Rungs>,
-}
-
-fn outcome_label<S: serde::Serializer>(outcome: &Outcome, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(outcome.as_str())
 }
 
 /// The event of a route that was chosen.
@@ -117,7 +111,7 @@ impl From<&Selection> for RouteSelected {
 }
 
 /// The four counts of a prompt; absent ones are unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptTokens {
     /// What the decision went by.
     pub estimated: Option<u64>,
@@ -214,8 +208,9 @@ pub struct CostRow {
 /// One candidate.
 #[derive(Clone, Debug, Serialize)]
 pub struct CandidateRow {
-    /// Worker id.
-    pub worker: String,
+    /// Who.
+    #[serde(serialize_with = "name")]
+    pub worker: WorkerId,
     /// Matched blocks.
     pub blocks: u32,
     /// Tokens it would have to compute.
@@ -224,6 +219,10 @@ pub struct CandidateRow {
     pub queue: Option<u64>,
     /// What became of it.
     pub verdict: &'static str,
+}
+
+fn name<S: Serializer>(worker: &WorkerId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(worker.as_str())
 }
 
 impl Rungs {
@@ -267,7 +266,7 @@ impl CostRow {
 impl CandidateRow {
     fn new(fleet: &Fleet, considered: &Considered) -> Self {
         Self {
-            worker: fleet.workers()[considered.at].id.to_string(),
+            worker: fleet.workers()[considered.at].id.clone(),
             blocks: considered.blocks,
             uncached_tokens: considered.uncached_tokens,
             queue: considered.queue,
@@ -284,12 +283,12 @@ mod tests {
     use tidegate_policy::prefix::Root;
 
     /// A request that ended at this time of day.
-    fn ended(time: f64) -> Arc<Record> {
-        Arc::new(Record {
+    pub(super) fn record(time: f64) -> Record {
+        Record {
             time,
             request_id: String::new(),
-            client: String::new(),
-            model: String::new(),
+            client: None,
+            model: "".into(),
             path: "",
             status: 200,
             outcome: Outcome::Ok,
@@ -303,17 +302,16 @@ mod tests {
             queued_ms: None,
             attempts: 1,
             route: None,
-            prefix: None,
             rungs: None,
-        })
+        }
     }
 
     #[test]
     fn the_newest_is_the_one_that_ended_last_whatever_the_clock_said() {
         let journal = Journal::default();
         let times = [86_400.0, 0.0, 172_800.0, 86_400.0];
-        (0..CAPACITY - 1).for_each(|_| journal.push(ended(1e9)));
-        times.iter().for_each(|time| journal.push(ended(*time)));
+        (0..CAPACITY - 1).for_each(|_| journal.push(Arc::new(record(1e9))));
+        times.iter().for_each(|time| journal.push(Arc::new(record(*time))));
         let latest = journal.latest();
         let latest: Vec<f64> = latest.iter().take(5).map(|record| record.time).collect();
         assert_eq!(latest, [86_400.0, 172_800.0, 0.0, 86_400.0, 1e9]);

@@ -3,10 +3,10 @@
 
 use super::answer::Answer;
 use super::parameter;
-use crate::journal::Record;
+use crate::journal::{Record, Row};
 use crate::state::State;
 use http::StatusCode;
-use serde_json::json;
+use std::sync::Arc;
 
 pub(super) fn answer(state: &State, query: Option<&str>) -> Answer {
     let limit = match parameter(query, "limit").map(|limit| limit.parse::<usize>()) {
@@ -17,9 +17,15 @@ pub(super) fn answer(state: &State, query: Option<&str>) -> Answer {
         }
     };
     let id = parameter(query, "request_id");
-    let is_asked = |record: &&Record| id.as_deref().is_none_or(|id| record.request_id == id);
+    let is_asked = |record: &&Arc<Record>| id.as_deref().is_none_or(|id| record.request_id == id);
     let latest = state.journal.latest();
-    let latest: Vec<&Record> =
-        latest.iter().map(AsRef::as_ref).filter(is_asked).take(limit).collect();
-    Answer::json(StatusCode::OK, &json!({ "decisions": latest }))
+    let rows: Vec<Vec<u8>> = latest.iter().filter(is_asked).take(limit).map(row).collect();
+    let body = [&br#"{"decisions":["#[..], &rows.join(&b','), b"]}"].concat();
+    Answer::new(StatusCode::OK, "application/json", body)
+}
+
+fn row(record: &Arc<Record>) -> Vec<u8> {
+    let mut row = Row::of(record);
+    row.add_known(r#","rungs":"#, record.rungs.as_ref());
+    row.end()
 }

@@ -84,7 +84,8 @@ impl Batch {
     fn add(&self, line: &fmt::Arguments<'_>) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let length = lines.len();
-        let written = writeln!(lines, "{line}");
+        let written = lines.write_fmt(*line);
+        lines.push(b'\n');
         if written.is_err() || CAPACITY < lines.len() {
             lines.truncate(length);
             LOST_LINES.fetch_add(1, Ordering::Relaxed);

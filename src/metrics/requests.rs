@@ -92,7 +92,7 @@ impl RequestFamilies {
     /// Handles of one model; `model` is a configured name or [`OTHER`].
     pub fn model(&self, model: &str) -> RequestMetrics {
         RequestMetrics {
-            model: model.to_owned(),
+            model: model.into(),
             requests: self.requests.clone(),
             ended: Default::default(),
             request_seconds: self.request_seconds.with_label_values(&[model]),
@@ -149,7 +149,8 @@ const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 /// One model's handles.
 #[derive(Debug)]
 pub struct RequestMetrics {
-    model: String,
+    /// Whose.
+    pub model: Arc<str>,
     requests: IntCounterVec,
     /// Made on first use, so that a page does not show hundreds of zeros.
     ended: Box<[[[OnceCell<IntCounter>; Outcome::ALL.len()]; CLASSES.len()]; PATHS]>,

@@ -1,4 +1,4 @@
-//! Answers, read on the side: when content began, how much of it there was, what it cost.
+//! Answers, read on the side: whether content began, how much of it there was, what it cost.
 //!
 //! The bytes pass through [`UsageReader::push`] as they come from the network, cut anywhere. Not
 //! one of them is kept: a fixed number of bytes of state remembers where in an event the last
@@ -14,7 +14,6 @@ use super::Dialect;
 use document::Document;
 use facts::Facts;
 use framing::{Framing, Lines};
-use tidegate_policy::fleet::Millis;
 
 /// Reads one answer.
 #[derive(Clone, Debug)]
@@ -22,8 +21,6 @@ pub struct UsageReader {
     lines: Option<Lines>,
     document: Document,
     facts: Facts,
-    first_content: Option<Millis>,
-    last_content: Option<Millis>,
 }
 
 impl UsageReader {
@@ -40,8 +37,6 @@ impl UsageReader {
             lines: framing.map(Lines::new),
             document: Document::default(),
             facts: Facts::new(dialect),
-            first_content: None,
-            last_content: None,
         }
     }
 
@@ -50,29 +45,15 @@ impl UsageReader {
         self.lines.is_some()
     }
 
-    /// Reads the next piece of the answer, which arrived at `now`.
-    pub fn push(&mut self, chunk: &[u8], now: Millis) {
-        let Some(lines) = &mut self.lines else { return };
-        let before = self.facts.content_events();
-        lines.push(chunk, &mut self.document, &mut self.facts);
-        if before < self.facts.content_events() {
-            self.first_content.get_or_insert(now);
-            self.last_content = Some(now);
+    /// Reads the next piece of the answer.
+    pub fn push(&mut self, chunk: &[u8]) {
+        if let Some(lines) = &mut self.lines {
+            lines.push(chunk, &mut self.document, &mut self.facts);
         }
     }
 
-    /// When the first piece with content came. A role alone, a comment, a ping or the start of a
-    /// message is no content; text, reasoning and the call of a tool are.
-    pub fn first_content(&self) -> Option<Millis> {
-        self.first_content
-    }
-
-    /// When the last piece with content came.
-    pub fn last_content(&self) -> Option<Millis> {
-        self.last_content
-    }
-
-    /// Events with content so far; a plain answer has one.
+    /// Events with content so far; a plain answer has one. A role alone, a comment, a ping or the
+    /// start of a message is no content; text, reasoning and the call of a tool are.
     pub fn content_events(&self) -> u64 {
         self.facts.content_events()
     }

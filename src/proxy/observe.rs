@@ -2,9 +2,8 @@
 
 use super::context::RequestContext;
 use super::reply::Refusal;
-use crate::fleet::ModelFleet;
-use crate::journal::{ACCESS_LOG, PrefixRow, PromptTokens, Record, RouteSelected, Rungs};
-use crate::metrics::{OTHER, Outcome};
+use crate::journal::{ACCESS_LOG, PrefixRow, PromptTokens, Record, RouteSelected, Row, Rungs};
+use crate::metrics::Outcome;
 use crate::prompt::usage::{Usage, UsageReader};
 use crate::routing::{self, Choice, Used};
 use crate::state::unix_seconds;
@@ -22,11 +21,11 @@ pub(super) fn request_ended(client: Option<IpAddr>, ctx: &mut RequestContext) {
     let usage = ctx.answer.usage.as_ref().map(|usage| usage.usage()).unwrap_or_default();
     settle(ctx, outcome);
     learn(ctx, outcome, &usage);
-    count(ctx, outcome, &usage);
-    let mut record = record(client, ctx, outcome, &usage);
-    write_access_log(ctx, &mut record);
-    record.rungs = ctx.routed.as_ref().map(|(fleet, choice)| Rungs::new(fleet, &choice.decision));
-    ctx.state.journal.push(Arc::new(record));
+    let total = ctx.started.elapsed();
+    count(ctx, outcome, &usage, total);
+    let record = record(client, ctx, outcome, &usage, total);
+    write_access_log(ctx, &record);
+    ctx.state.journal.push(record);
 }
 
 fn outcome(ctx: &RequestContext) -> Outcome {
@@ -98,10 +97,10 @@ fn learn(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
     requests.reported_cached_tokens.inc_by(usage.cached_tokens.unwrap_or(0));
 }
 
-fn count(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
+fn count(ctx: &RequestContext, outcome: Outcome, usage: &Usage, total: Duration) {
     let requests = &ctx.model.requests;
     requests.ended(ctx.dialect, ctx.answer.status, outcome);
-    requests.request_seconds.observe(ctx.started.elapsed().as_secs_f64());
+    requests.request_seconds.observe(total.as_secs_f64());
     if let Some(first) = ctx.answer.first_content.filter(|_| ctx.streamed) {
         requests.first_content(first);
     }
@@ -114,23 +113,28 @@ fn count(ctx: &RequestContext, outcome: Outcome, usage: &Usage) {
     }
 }
 
-/// Without its rungs, which are not for the log.
-fn record(client: Option<IpAddr>, ctx: &RequestContext, outcome: Outcome, usage: &Usage) -> Record {
+fn record(
+    client: Option<IpAddr>,
+    ctx: &mut RequestContext,
+    outcome: Outcome,
+    usage: &Usage,
+    total: Duration,
+) -> Arc<Record> {
+    let request_id = std::mem::take(&mut ctx.request_id);
     let routed = ctx.routed.as_ref().map(|(fleet, choice)| (fleet, &choice.decision));
     let route = ctx.routed.as_ref().and_then(|(_, choice)| choice.route.as_ref());
     let estimated = ctx.query.as_ref().map(|query| query.input_tokens);
     let uncached = routed.map(|(_, decision)| decision.uncached_tokens);
-    let name = |fleet: &Arc<ModelFleet>| fleet.config.name.clone();
-    Record {
+    Arc::new(Record {
         time: unix_seconds(),
-        request_id: ctx.request_id.clone(),
-        client: client.map_or_else(|| "unix".to_owned(), |address| address.to_string()),
-        model: ctx.model.fleet.as_ref().map_or_else(|| OTHER.to_owned(), name),
+        request_id,
+        client,
+        model: Arc::clone(&ctx.model.requests.model),
         path: ctx.dialect.as_str(),
         status: ctx.answer.status,
         outcome,
         decision: routed.map(|(_, decision)| decision.reason.as_str()),
-        worker: routed.map(|(fleet, decision)| fleet.workers()[decision.at].id.to_string()),
+        worker: routed.map(|(fleet, decision)| fleet.workers()[decision.at].id.clone()),
         error: ctx.refusal.as_ref().map(Refusal::code),
         prompt_tokens: PromptTokens {
             estimated,
@@ -142,13 +146,12 @@ fn record(client: Option<IpAddr>, ctx: &RequestContext, outcome: Outcome, usage:
         },
         completion_tokens: ctx.answer.usage.as_ref().and_then(UsageReader::completion_tokens),
         ttft_ms: ctx.answer.first_content.map(millis),
-        total_ms: millis(ctx.started.elapsed()),
+        total_ms: millis(total),
         queued_ms: ctx.queued.map(millis),
         attempts: ctx.attempts,
         route: route.map(RouteSelected::from),
-        prefix: None,
-        rungs: None,
-    }
+        rungs: routed.map(|(fleet, decision)| Rungs::new(fleet, decision)),
+    })
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -161,7 +164,7 @@ fn prefix(ctx: &RequestContext) -> Option<PrefixRow> {
     Some(PrefixRow::new(&query.keys, fleet.block_bytes()))
 }
 
-fn write_access_log(ctx: &RequestContext, record: &mut Record) {
+fn write_access_log(ctx: &RequestContext, record: &Record) {
     let settings = &ctx.running.config.access_log;
     if !settings.enabled || !log::log_enabled!(target: ACCESS_LOG, log::Level::Info) {
         return;
@@ -169,10 +172,9 @@ fn write_access_log(ctx: &RequestContext, record: &mut Record) {
     if settings.sample < 1.0 && settings.sample <= fastrand::f64() {
         return;
     }
-    record.prefix = prefix(ctx);
-    let line = serde_json::to_string(record);
-    record.prefix = None;
-    match line {
+    let mut line = Row::of(record);
+    line.add_known(r#","prefix":"#, prefix(ctx).as_ref());
+    match String::from_utf8(line.end()) {
         Ok(line) => log::info!(target: ACCESS_LOG, "{line}"),
         Err(error) => log::error!("an access log line cannot be written: {error}"),
     }

@@ -1,7 +1,6 @@
 //! The worker's answer on its way to the client: passed on as it comes, read on the side.
 
 use super::context::RequestContext;
-use crate::fleet::clock;
 use crate::prompt::usage::UsageReader;
 use crate::routing::Choice;
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
@@ -9,6 +8,7 @@ use http::{HeaderName, HeaderValue};
 use pingora::http::ResponseHeader;
 use pingora::{Error, ErrorType, Result};
 use pingora_proxy::Session;
+use smallvec::SmallVec;
 use std::time::{Duration, Instant};
 
 /// The head as the worker sent it.
@@ -65,34 +65,37 @@ pub(super) fn head_to_client(
         // Such a client knows no chunks: the end of the connection is the end of the body.
         session.set_keepalive(None);
     }
-    if !answer.headers.contains_key("x-request-id") {
+    if !answer.headers.contains_key(&REQUEST_ID) {
         answer.insert_header("x-request-id", ctx.request_id.as_str())?;
     }
     if !ctx.running.config.http.response_headers {
         return Ok(());
     }
     if let Some((fleet, Choice { decision, .. })) = &ctx.routed {
-        answer.insert_header("x-tidegate-decision", decision.reason.as_str())?;
+        let reason = HeaderValue::from_static(decision.reason.as_str());
+        answer.insert_header("x-tidegate-decision", reason)?;
         answer.insert_header("x-tidegate-worker", fleet.workers()[decision.at].id.as_str())?;
     }
     Ok(())
 }
 
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
 /// What the worker said of its own connection, not of its answer. `Connection` and
 /// `Transfer-Encoding` themselves are Pingora's, which sets them anew.
 fn remove_hop_by_hop(answer: &mut ResponseHeader) {
-    let nominated: Vec<HeaderName> = answer
-        .headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .filter(|name| ![CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING].contains(name))
-        .collect();
-    let nominated = nominated.iter().map(HeaderName::as_str);
-    for name in nominated.chain(HOP_BY_HOP) {
-        answer.remove_header(name);
+    let nominated = answer.headers.get_all(CONNECTION);
+    let is_nominated = |name: &HeaderName| {
+        let values = nominated.iter().filter_map(|value| value.to_str().ok());
+        let mut names = values.flat_map(|value| value.split(','));
+        names.any(|one| one.trim().eq_ignore_ascii_case(name.as_str()))
+            && ![CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING].contains(name)
+    };
+    let is_removed = |name: &&HeaderName| HOP_BY_HOP.contains(&name.as_str()) || is_nominated(name);
+    let removed: SmallVec<[HeaderName; 4]> =
+        answer.headers.keys().filter(is_removed).cloned().collect();
+    for name in removed {
+        answer.remove_header(&name);
     }
 }
 
@@ -102,17 +105,24 @@ const HOP_BY_HOP: [&str; 6] =
 /// A piece of the body.
 pub(super) fn piece(piece: Option<&[u8]>, end: bool, ctx: &mut RequestContext) {
     renew_patience(ctx);
-    if let (Some(usage), Some(piece)) = (&mut ctx.answer.usage, piece) {
-        usage.push(piece, clock::now());
-        if ctx.answer.first_content.is_none() && usage.first_content().is_some() {
-            ctx.answer.first_content = Some(ctx.started.elapsed());
-            if let Some(attempt) = &mut ctx.attempt {
-                attempt.first_content();
-            }
+    let answer = &mut ctx.answer;
+    if let (Some(usage), Some(piece)) = (&mut answer.usage, piece) {
+        usage.push(piece);
+    }
+    let has_content = answer.usage.as_ref().is_some_and(|usage| 0 < usage.content_events());
+    let is_first = has_content && answer.first_content.is_none();
+    if !is_first && !end {
+        return;
+    }
+    let now = Instant::now();
+    if is_first {
+        answer.first_content = Some(now.saturating_duration_since(ctx.started));
+        if let Some(attempt) = &mut ctx.attempt {
+            attempt.first_content();
         }
     }
     if end {
-        ctx.answer.complete = Some(Instant::now());
+        answer.complete = Some(now);
         // The connection goes back to the pool next; it is no longer this request's to end.
         if let Some(attempt) = &mut ctx.attempt {
             attempt.patience = None;

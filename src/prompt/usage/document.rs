@@ -13,6 +13,9 @@ const DEPTH: usize = 8;
 /// Bytes kept of a string or a scalar. No name, number or marker that matters is longer.
 const WORD: usize = 32;
 
+/// Bytes that most strings are shorter than.
+const SHORT: usize = 16;
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -40,16 +43,13 @@ pub(super) struct Document {
 impl Document {
     pub(super) fn push(&mut self, bytes: &[u8], facts: &mut Facts) {
         let mut rest = bytes;
-        while let Some((byte, tail)) = rest.split_first() {
+        while !rest.is_empty() {
             rest = match self.state {
-                State::Between => {
-                    self.between(*byte, facts);
-                    tail
-                }
+                State::Between => self.between(rest, facts),
                 State::Text => self.text(rest, facts),
                 State::Escape => {
                     self.state = State::Text;
-                    tail
+                    &rest[1..]
                 }
                 State::Scalar => self.scalar(rest, facts),
             };
@@ -66,29 +66,51 @@ impl Document {
         self.key_is_due = false;
     }
 
-    /// The way to the current value; `None` if it lies too deep.
+    /// The way to the current value; `None` if it lies too deep, or where nothing matters.
     fn path(&self) -> Option<&[Key]> {
-        self.path.get(..self.depth)
+        self.path.get(..self.depth).filter(|path| path.last() != Some(&Key::Other))
     }
 
-    fn between(&mut self, byte: u8, facts: &mut Facts) {
-        match byte {
-            b'"' => {
-                self.word_length = 0;
-                self.state = State::Text;
-            }
-            b':' => self.key_is_due = false,
-            b',' => self.key_is_due = self.in_object(),
-            b'{' => self.open(true, facts),
-            b'[' => self.open(false, facts),
-            b'}' | b']' => self.close(facts),
-            b' ' | b'\t' | b'\n' | b'\r' => {}
-            _ => {
-                self.word_length = 0;
-                self.keep(&[byte]);
-                self.state = State::Scalar;
+    /// Reads on between values. One that is here as a whole, as nearly all are, is told at once.
+    fn between<'a>(&mut self, bytes: &'a [u8], facts: &mut Facts) -> &'a [u8] {
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at) {
+            at += 1;
+            match byte {
+                b'"' => {
+                    let text = &bytes[at..];
+                    let Some(end) = end_of_text(text).filter(|end| text[*end] == b'"') else {
+                        self.begin(State::Text);
+                        return text;
+                    };
+                    self.end_text(&text[..end.min(WORD)], facts);
+                    at += end + 1;
+                }
+                b':' => self.key_is_due = false,
+                b',' => self.key_is_due = self.in_object(),
+                b'{' => self.open(true, facts),
+                b'[' => self.open(false, facts),
+                b'}' | b']' => self.close(facts),
+                b' ' | b'\t' | b'\n' | b'\r' => {}
+                _ => {
+                    let Some(end) = end_of_scalar(&bytes[at..]) else {
+                        self.begin(State::Scalar);
+                        self.keep(&bytes[at - 1..]);
+                        return &[];
+                    };
+                    let word = &bytes[at - 1..at + end];
+                    self.end_scalar(&word[..word.len().min(WORD)], facts);
+                    at += end;
+                }
             }
         }
+        &[]
+    }
+
+    /// What is kept of a value that may be cut begins.
+    fn begin(&mut self, state: State) {
+        self.word_length = 0;
+        self.state = state;
     }
 
     fn in_object(&self) -> bool {
@@ -125,7 +147,7 @@ impl Document {
 
     /// Reads on in a string; returns what lies behind it, or behind the part that is here.
     fn text<'a>(&mut self, rest: &'a [u8], facts: &mut Facts) -> &'a [u8] {
-        let end = memchr2(b'"', b'\\', rest);
+        let end = end_of_text(rest);
         self.keep(&rest[..end.unwrap_or(rest.len())]);
         let Some(end) = end else { return &[] };
         if rest[end] == b'\\' {
@@ -134,13 +156,13 @@ impl Document {
             self.state = State::Escape;
         } else {
             self.state = State::Between;
-            self.end_text(facts);
+            let word = self.word;
+            self.end_text(&word[..self.word_length], facts);
         }
         &rest[end + 1..]
     }
 
-    fn end_text(&mut self, facts: &mut Facts) {
-        let word = &self.word[..self.word_length];
+    fn end_text(&mut self, word: &[u8], facts: &mut Facts) {
         if self.key_is_due {
             if let Some(key) = self.depth.checked_sub(1).and_then(|at| self.path.get_mut(at)) {
                 *key = Key::of(word);
@@ -151,18 +173,19 @@ impl Document {
     }
 
     fn scalar<'a>(&mut self, rest: &'a [u8], facts: &mut Facts) -> &'a [u8] {
-        let is_word =
-            |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
-        let end = rest.iter().position(|byte| !is_word(byte)).unwrap_or(rest.len());
-        self.keep(&rest[..end]);
-        let rest = &rest[end..];
-        if !rest.is_empty() {
-            self.state = State::Between;
-            if let Some(path) = self.path() {
-                facts.scalar(path, &self.word[..self.word_length]);
-            }
+        let end = end_of_scalar(rest);
+        self.keep(&rest[..end.unwrap_or(rest.len())]);
+        let Some(end) = end else { return &[] };
+        self.state = State::Between;
+        let word = self.word;
+        self.end_scalar(&word[..self.word_length], facts);
+        &rest[end..]
+    }
+
+    fn end_scalar(&self, word: &[u8], facts: &mut Facts) {
+        if let Some(path) = self.path() {
+            facts.scalar(path, word);
         }
-        rest
     }
 
     /// Keeps what there is room for.
@@ -172,4 +195,34 @@ impl Document {
         room[..length].copy_from_slice(&part[..length]);
         self.word_length += length;
     }
+}
+
+/// The first byte that is none of a number or a bare word.
+fn end_of_scalar(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|byte| !byte.is_ascii_alphanumeric() && !b"+-.".contains(byte))
+}
+
+/// The quote or the backslash that comes first. Words are short: only behind so many bytes is it
+/// worth to call for the wide registers.
+#[inline]
+fn end_of_text(bytes: &[u8]) -> Option<usize> {
+    let (eights, _) = bytes.as_chunks();
+    let mut at = 0;
+    for eight in eights.iter().take(SHORT / 8) {
+        let eight = u64::from_le_bytes(*eight);
+        let equal = |byte: u8| zeros(eight ^ (ONES * u64::from(byte)));
+        let ends = equal(b'"') | equal(b'\\');
+        if ends != 0 {
+            return Some(at + ends.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    memchr2(b'"', b'\\', &bytes[at..]).map(|end| at + end)
+}
+
+const ONES: u64 = u64::MAX / 255;
+
+/// The highest bit of each byte that is zero, at least up to the first of them.
+fn zeros(bytes: u64) -> u64 {
+    bytes.wrapping_sub(ONES) & !bytes & (ONES << 7)
 }

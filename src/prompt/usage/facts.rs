@@ -265,8 +265,7 @@ impl Facts {
             }
             _ => return,
         };
-        let stated = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok());
-        *field = (*field).max(stated);
+        *field = (*field).max(number(word));
     }
 
     pub(super) fn end_document(&mut self) {
@@ -279,6 +278,17 @@ impl Facts {
             self.content_events += 1;
         }
     }
+}
+
+/// `None`: it is no natural number, or one that nobody counts up to.
+fn number(word: &[u8]) -> Option<u64> {
+    word.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if 9 < digit {
+            return None;
+        }
+        number.checked_mul(10)?.checked_add(digit.into())
+    })
 }
 
 /// A batch is answered by an array of answers.

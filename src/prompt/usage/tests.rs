@@ -29,8 +29,8 @@ fn read_pieces<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> UsageReader {
     let mut reader = UsageReader::new(Some(content_type), None, dialect);
-    for (now, piece) in (0..).zip(pieces) {
-        reader.push(piece, Millis(now));
+    for piece in pieces {
+        reader.push(piece);
     }
     reader
 }
@@ -238,13 +238,15 @@ fn only_what_was_generated_is_content() {
 }
 
 #[test]
-fn the_first_content_has_its_time() {
+fn content_is_told_with_the_piece_it_comes_in() {
     let role = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n";
     let text = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
-    let pieces = [": hello\n\n", role, text, text, "data: [DONE]\n\n"];
-    let reader = read_pieces("text/event-stream", Dialect::Chat, pieces.map(str::as_bytes));
-    assert_eq!(reader.first_content(), Some(Millis(2)));
-    assert_eq!(reader.last_content(), Some(Millis(3)));
+    let mut reader = UsageReader::new(Some("text/event-stream"), None, Dialect::Chat);
+    let events = [": hello\n\n", role, text, text, "data: [DONE]\n\n"].map(|piece| {
+        reader.push(piece.as_bytes());
+        reader.content_events()
+    });
+    assert_eq!(events, [0, 0, 1, 2, 2]);
 }
 
 #[test]
@@ -335,11 +337,11 @@ fn a_broken_event_harms_no_other() {
 #[test]
 fn usage_behind_a_huge_text_is_found_in_constant_memory() {
     let mut reader = UsageReader::new(Some("application/json"), None, Dialect::Chat);
-    reader.push(br#"{"choices":[{"message":{"content":""#, Millis(0));
+    reader.push(br#"{"choices":[{"message":{"content":""#);
     for _ in 0..1000 {
-        reader.push(&[b'a'; 16_384], Millis(1));
+        reader.push(&[b'a'; 16_384]);
     }
-    reader.push(format!(r#""}}}}],{SPENT}}}"#).as_bytes(), Millis(2));
+    reader.push(format!(r#""}}}}],{SPENT}}}"#).as_bytes());
     assert_eq!(reader.usage(), usage(11, 8, 42));
     assert!(size_of::<UsageReader>() <= 512);
 }
@@ -363,9 +365,9 @@ fn what_cannot_be_read_is_unknown() {
     ];
     for (content_type, encoding) in heads {
         let mut reader = UsageReader::new(content_type, encoding, Dialect::Chat);
-        reader.push(XYZ.as_bytes(), Millis(1));
+        reader.push(XYZ.as_bytes());
         assert!(!reader.is_readable());
-        assert_eq!(reader.first_content(), None);
+        assert_eq!(reader.content_events(), 0);
         assert_eq!(reader.completion_tokens(), None);
         assert!(!reader.finished_normally());
     }

@@ -21,7 +21,6 @@ use tidegate::prompt::usage::UsageReader;
 use tidegate::prompt::{Dialect, encoding};
 use tidegate::state::State;
 use tidegate::{admin, prompt};
-use tidegate_policy::fleet::Millis;
 use tidegate_policy::learned::Pin;
 use tidegate_policy::scenario;
 use xxhash_rust::xxh3::xxh3_64;
@@ -107,14 +106,13 @@ pub fn answer(bytes: &[u8]) {
     let kind = types[usize::from(choice & 3) % types.len()];
     let new = || UsageReader::new(Some(kind), None, dialect);
     let (mut whole, mut pieces) = (new(), new());
-    whole.push(rest, Millis(1));
+    whole.push(rest);
     for piece in rest.chunks(usize::from(*cut).max(1)) {
-        pieces.push(piece, Millis(1));
+        pieces.push(piece);
     }
     assert_eq!(whole.usage(), pieces.usage());
     assert_eq!(whole.content_events(), pieces.content_events());
     assert_eq!(whole.completion_tokens(), pieces.completion_tokens());
-    assert_eq!(whole.first_content(), pieces.first_content());
     assert_eq!(whole.is_whole(), pieces.is_whole());
     assert!(whole.content_events() <= rest.len() as u64);
 }
