@@ -8,7 +8,6 @@ use crate::metrics::Outcome;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tidegate_policy::decision::{Considered, CostTrace, Decision};
@@ -56,7 +55,7 @@ pub struct Record {
     /// `x-request-id`.
     pub request_id: String,
     /// The client's address without its port; `None`: it came by a unix socket.
-    pub client: Option<IpAddr>,
+    pub client: Option<Arc<str>>,
     /// Configured model name, or `other`.
     pub model: Arc<str>,
     /// The path's label.

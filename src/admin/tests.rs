@@ -79,7 +79,7 @@ fn record(request_id: &str) -> Arc<Record> {
         queued_ms: None,
         time: 1.5,
         request_id: request_id.to_owned(),
-        client: Some(std::net::Ipv4Addr::LOCALHOST.into()),
+        client: Some("127.0.0.1".into()),
         model: "qwen".into(),
         path: "/v1/chat/completions",
         status: 200,

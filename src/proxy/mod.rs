@@ -197,11 +197,10 @@ impl ProxyHttp for Edge {
 
     async fn logging(
         &self,
-        session: &mut Session,
+        _session: &mut Session,
         _error: Option<&Error>,
         ctx: &mut RequestContext,
     ) {
-        let client = session.client_addr().and_then(|address| address.as_inet());
-        observe::request_ended(client.map(|address| address.ip()), ctx);
+        observe::request_ended(ctx);
     }
 }

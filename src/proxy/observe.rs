@@ -7,12 +7,11 @@ use crate::metrics::Outcome;
 use crate::prompt::usage::{Usage, UsageReader};
 use crate::routing::{self, Choice, Used};
 use crate::state::unix_seconds;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Called when the request is over, however it ended.
-pub(super) fn request_ended(client: Option<IpAddr>, ctx: &mut RequestContext) {
+pub(super) fn request_ended(ctx: &mut RequestContext) {
     if ctx.observed {
         return;
     }
@@ -23,7 +22,7 @@ pub(super) fn request_ended(client: Option<IpAddr>, ctx: &mut RequestContext) {
     learn(ctx, outcome, &usage);
     let total = ctx.started.elapsed();
     count(ctx, outcome, &usage, total);
-    let record = record(client, ctx, outcome, &usage, total);
+    let record = record(ctx, outcome, &usage, total);
     write_access_log(ctx, &record);
     ctx.state.journal.push(record);
 }
@@ -114,7 +113,6 @@ fn count(ctx: &RequestContext, outcome: Outcome, usage: &Usage, total: Duration)
 }
 
 fn record(
-    client: Option<IpAddr>,
     ctx: &mut RequestContext,
     outcome: Outcome,
     usage: &Usage,
@@ -128,7 +126,7 @@ fn record(
     Arc::new(Record {
         time: unix_seconds(),
         request_id,
-        client,
+        client: ctx.client.clone(),
         model: Arc::clone(&ctx.model.requests.model),
         path: ctx.dialect.as_str(),
         status: ctx.answer.status,

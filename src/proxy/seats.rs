@@ -179,6 +179,11 @@ impl Connection {
         self.seat.at.lock().since = Instant::now();
     }
 
+    /// Who is at the other end; `None`: through a unix socket.
+    pub(super) fn client(&self) -> Option<Arc<str>> {
+        self.client.get().cloned().flatten()
+    }
+
     /// Pingora reads an HTTP/1 head next.
     pub(super) fn awaits_head(&self) {
         self.seat.head.store(0, Ordering::Relaxed);
@@ -274,7 +279,7 @@ pub(super) struct AtWork(Arc<Connection>);
 impl AtWork {
     /// Who sent it; `None`: through a unix socket.
     pub(super) fn client(&self) -> Option<Arc<str>> {
-        self.0.client.get().cloned().flatten()
+        self.0.client()
     }
 }
 

@@ -74,9 +74,8 @@ impl Wire {
         );
         ctx.answer.status = status.as_u16();
         ctx.refusal = Some(refusal);
-        let digest = self.stream.get_socket_digest();
-        let client = digest.as_ref().and_then(|of| of.peer_addr()).and_then(|of| of.as_inet());
-        observe::request_ended(client.map(|address| address.ip()), &mut ctx);
+        ctx.client = self.connection.client();
+        observe::request_ended(&mut ctx);
         [head.into_bytes(), body].concat().into()
     }
 
