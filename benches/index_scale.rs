@@ -193,6 +193,16 @@ fn longest_calls() {
         index.credit(slots[1], &prompt(u64::from(u32::MAX))).completed();
     });
     row("a worker has restarted", &index, &mut || index.forget(slots[2]));
+    let slowest = std::thread::scope(|scope| {
+        let forgetting = scope.spawn(|| index.forget(slots[4]));
+        let keys = prompt(1);
+        let mut slowest = Duration::ZERO;
+        while !forgetting.is_finished() {
+            slowest = slowest.max(time(|| index.credit(slots[4], &keys).refused()));
+        }
+        slowest
+    });
+    println!("| another has, the longest request to it meanwhile | 0 | {} |", ms(slowest));
     row("a worker leaves", &index, &mut || index.remove(slots[3]));
     row("a reload halves max_entries", &index, &mut || index.set_max_entries(2 * MILLION));
     let Full { index, slots, mut next } = Full::new(1000);
