@@ -131,6 +131,7 @@ function request()
 end
 function done(summary, latency)
   local errors = summary.errors
+  for cause, count in pairs(errors) do io.write(string.format("%s %d\n", cause, count)) end
   io.write(string.format("SEEN %d %f %f %f %d\n", summary.requests, summary.requests / (summary.duration / 1e6), latency:percentile(50), latency.max,
     errors.connect + errors.read + errors.write + errors.status + errors.timeout))
 end
@@ -146,7 +147,9 @@ pub fn run(address: SocketAddr, load: Load, seconds: u64) -> Seen {
     script.write_all(SCRIPT.as_bytes()).unwrap();
     let mut command = Command::new("wrk");
     let Load { kind, connections } = load;
-    command.args(["-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "-s"]);
+    command.args(["-t1", &format!("-c{connections}"), &format!("-d{seconds}s")]);
+    // Longer than any run: a busy machine's pause is no failure.
+    command.args(["--timeout", "60s", "-s"]);
     command.arg(script.path()).arg(format!("http://{address}"));
     let turn = TURN.fetch_add(TURNS, Ordering::Relaxed);
     command.args(["--", &kind.bytes().to_string(), kind.word(), &turn.to_string()]);
@@ -155,6 +158,9 @@ pub fn run(address: SocketAddr, load: Load, seconds: u64) -> Seen {
     let line = text.lines().find_map(|line| line.strip_prefix("SEEN "));
     let line =
         line.unwrap_or_else(|| panic!("wrk: {text}{}", String::from_utf8_lossy(&output.stderr)));
+    if !line.ends_with(" 0") {
+        println!("wrk: {text}");
+    }
     let field = |at: usize| line.split(' ').nth(at).unwrap();
     Seen {
         requests: field(0).parse().unwrap(),
