@@ -1,16 +1,23 @@
-//! An engine that answers at once: a JSON answer, a stream of 64 events, a load report. One process,
-//! listening on all of 127.0.0.0/8, so that a fleet of any size is one port.
+//! An engine that answers at once: a JSON answer, a stream of 64 events, a load report, or the body as it came.
+//! One process, listening on all of 127.0.0.0/8, so that a fleet of any size is one port.
 
 use crate::process::{self, Side};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::Child;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 pub struct Engine {
     pub address: SocketAddr,
     child: Child,
+}
+
+impl Engine {
+    pub fn cpu(&self) -> Duration {
+        process::cpu(self.child.id())
+    }
 }
 
 impl Drop for Engine {
@@ -39,9 +46,10 @@ pub fn serve(address: &str) {
     });
 }
 
-/// Reads heads and skips bodies; no more of HTTP than the proxies beside it send.
+/// Reads heads and skips bodies that it need not send back; no more of HTTP than the proxies beside it send.
 async fn connection(mut stream: TcpStream) -> Option<()> {
-    let (report, answer, stream_answer) = (whole(REPORT), whole(ANSWER), stream_answer());
+    let [report, model, answer] = [REPORT, MODEL, ANSWER].map(|body| whole(body.as_bytes()));
+    let stream_answer = stream_answer();
     let mut bytes = Vec::with_capacity(1 << 16);
     loop {
         let head = loop {
@@ -50,9 +58,14 @@ async fn connection(mut stream: TcpStream) -> Option<()> {
             }
             more(&mut stream, &mut bytes).await?;
         };
-        let is_report = bytes.starts_with(b"GET");
         let length = length(&bytes[..head]);
-        let is_stream = memchr::memmem::find(&bytes[..head], b"x-kind: sse").is_some();
+        let asked = Asked::by(&bytes[..head]);
+        if asked == Asked::Echo {
+            while bytes.len() < head + length {
+                more(&mut stream, &mut bytes).await?;
+            }
+            stream.write_all(&whole(&bytes[head..head + length])).await.ok()?;
+        }
         let mut left = (head + length).saturating_sub(bytes.len());
         bytes.drain(..bytes.len().min(head + length));
         while 0 < left {
@@ -62,16 +75,40 @@ async fn connection(mut stream: TcpStream) -> Option<()> {
             left -= taken;
             bytes.extend_from_slice(&rest[taken..]);
         }
-        match (is_report, is_stream) {
-            (true, _) => stream.write_all(&report).await.ok()?,
-            (false, false) => stream.write_all(&answer).await.ok()?,
-            (false, true) => {
+        match asked {
+            Asked::Echo => {}
+            Asked::Model => stream.write_all(&model).await.ok()?,
+            Asked::Report => stream.write_all(&report).await.ok()?,
+            Asked::Answer => stream.write_all(&answer).await.ok()?,
+            Asked::Stream => {
                 for piece in &stream_answer {
                     stream.write_all(piece).await.ok()?;
                     // The others' turn: events go out one by one, as engines send them.
                     tokio::task::yield_now().await;
                 }
             }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Report,
+    Model,
+    Answer,
+    Stream,
+    Echo,
+}
+
+impl Asked {
+    fn by(head: &[u8]) -> Self {
+        let has = |word: &[u8]| memchr::memmem::find(head, word).is_some();
+        match () {
+            () if has(b"/v1/models HTTP") || has(b"model_info HTTP") => Self::Model,
+            () if head.starts_with(b"GET") => Self::Report,
+            () if has(b"x-kind: sse") => Self::Stream,
+            () if has(b"x-kind: echo") => Self::Echo,
+            () => Self::Answer,
         }
     }
 }
@@ -91,15 +128,20 @@ fn length(head: &[u8]) -> usize {
 
 const ANSWER: &str = r#"{"id":"c-1","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":512,"completion_tokens":2,"total_tokens":514,"prompt_tokens_details":{"cached_tokens":480}}}"#;
 
+/// What routers ask before they send anything.
+const MODEL: &str = r#"{"object":"list","data":[{"id":"m","object":"model"}],"model_path":"m","served_model_name":"m"}"#;
+
 const REPORT: &str = r#"[{"dp_rank":0,"num_reqs":0,"num_waiting_reqs":0,"num_tokens":100}]"#;
 
-fn whole(body: &str) -> Vec<u8> {
+fn whole(body: &[u8]) -> Vec<u8> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ";
-    format!("{head}{}\r\n\r\n{body}", body.len()).into_bytes()
+    [format!("{head}{}\r\n\r\n", body.len()).as_bytes(), body].concat()
 }
 
-/// Events of a stream.
-pub const EVENTS: usize = 64;
+/// Events of a stream with content; usage and `[DONE]` follow.
+const EVENTS: usize = 64;
+/// All of them.
+pub const ALL_EVENTS: usize = EVENTS + 2;
 
 fn stream_answer() -> Vec<Vec<u8>> {
     let mut pieces = vec![

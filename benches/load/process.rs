@@ -90,6 +90,16 @@ pub fn cpu(pid: u32) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
+/// The same of the children that have ended.
+pub fn cpu_of_children() -> Duration {
+    /// Linux gives every process 100 a second.
+    const TICK: Duration = Duration::from_millis(10);
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // Behind the name, which may have spaces: state is the third field, these are 16 and 17.
+    let fields = text.rsplit(") ").next().unwrap().split(' ').skip(13).take(2);
+    TICK * fields.map(|field| field.parse::<u32>().unwrap()).sum()
+}
+
 pub fn resident_mib(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

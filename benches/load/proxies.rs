@@ -1,7 +1,6 @@
 //! How each proxy is started: one thread, on the first core, before the same engine.
 
 use crate::process::{self, Side};
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -12,7 +11,7 @@ pub struct Proxy {
     pub name: &'static str,
     pub address: SocketAddr,
     child: Option<Child>,
-    _directory: TempDir,
+    pub directory: TempDir,
 }
 
 impl Proxy {
@@ -21,7 +20,12 @@ impl Proxy {
     }
 
     pub fn resident_mib(&self) -> f64 {
-        self.family().into_iter().map(process::resident_mib).sum()
+        self.family().into_iter().map(process::resident_mib).fold(0.0, |all, one| all + one)
+    }
+
+    /// Is nothing between the generator and the engine?
+    pub fn is_direct(&self) -> bool {
+        self.child.is_none()
     }
 
     fn family(&self) -> Vec<u32> {
@@ -47,10 +51,16 @@ pub struct Start {
 }
 
 impl Start {
-    fn new(name: &'static str, make: impl FnOnce(SocketAddr, &TempDir) -> Command) -> Self {
+    pub fn new(name: &'static str, make: impl FnOnce(SocketAddr, &TempDir) -> Command) -> Self {
         let (address, directory) = (process::free_address(), tempfile::tempdir().unwrap());
         let command = Some(make(address, &directory));
         Self { name, address, command, directory }
+    }
+
+    /// Nothing is between the generator and the engine.
+    pub fn direct(engine: SocketAddr) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self { name: "direct", address: engine, command: None, directory }
     }
 
     /// `None`: it is not installed.
@@ -65,7 +75,7 @@ impl Start {
             None => None,
         };
         process::is_listening(address);
-        Some(Proxy { name, address, child, _directory: directory })
+        Some(Proxy { name, address, child, directory })
     }
 }
 
@@ -77,21 +87,14 @@ fn is_installed(command: &Command) -> bool {
 }
 
 pub fn all(engine: SocketAddr) -> Vec<Start> {
-    let direct = Start {
-        name: "direct",
-        address: engine,
-        command: None,
-        directory: tempfile::tempdir().unwrap(),
-    };
     let round_robin = format!("policy: round_robin\n{}", workers(8, engine));
     let cache_aware = format!("policy: cache_aware\n{}", workers(8, engine));
     vec![
-        direct,
+        Start::direct(engine),
         Start::new("nginx", |address, directory| nginx(address, directory, engine)),
         Start::new("haproxy", |address, directory| haproxy(address, directory, engine)),
-        Start::new("bare", |address, _| {
-            process::itself(&["bare", &address.to_string(), &engine.to_string()])
-        }),
+        pingora("bare", engine),
+        pingora("reading", engine),
         edge("round_robin", "", &round_robin),
         edge("tidegate", "", &cache_aware),
         edge("no stealing", "work_stealing: false\n", &cache_aware),
@@ -103,31 +106,66 @@ pub fn fleet(name: &'static str, count: usize, engine: SocketAddr) -> Start {
     edge(name, "", &format!("policy: cache_aware\n{}", workers(count, engine)))
 }
 
-/// Addresses of 127.0.0.0/8, which are all one engine.
+/// This bench as a proxy of that name.
+fn pingora(name: &'static str, engine: SocketAddr) -> Start {
+    Start::new(name, |address, _| {
+        process::itself(&[name, &address.to_string(), &engine.to_string()])
+    })
+}
+
+/// The edge with that bound of its index, over workers that are believed to hold all of it.
+pub fn bounded(max_entries: u64, engine: SocketAddr) -> Start {
+    edge_of("edge", |address, directory| {
+        let workers = workers(8, engine).replace("}\n", ", kv_capacity_tokens: 1000000000}\n");
+        let model = format!("    - name: m\n      policy: cache_aware\n{workers}");
+        let index = format!("tidegate:\n  index: {{max_entries: {max_entries}}}\n");
+        yaml(address, directory, "", &model).replace("tidegate:\n", &index)
+    })
+}
+
 fn workers(count: usize, engine: SocketAddr) -> String {
-    let mut yaml = String::from("      workers:\n");
-    for at in 0..count {
-        let (high, low) = (1 + at / 250, 1 + at % 250);
-        let port = engine.port();
-        writeln!(yaml, "        - {{id: w{at}, url: \"http://127.0.{high}.{low}:{port}\"}}")
-            .unwrap();
-    }
-    yaml
+    let workers = (0..count).map(|at| worker(&format!("w{at}"), at, engine));
+    std::iter::once("      workers:\n".to_owned()).chain(workers).collect()
+}
+
+/// The one of that number: each is another address of 127.0.0.0/8, which are all one engine.
+pub fn worker(id: &str, number: usize, engine: SocketAddr) -> String {
+    let (high, low, port) = (1 + number / 250, 1 + number % 250, engine.port());
+    format!("        - {{id: {id}, url: \"http://127.0.{high}.{low}:{port}\"}}\n")
 }
 
 fn edge(name: &'static str, keys: &str, model: &str) -> Start {
+    edge_of(name, |address, directory| {
+        yaml(address, directory, keys, &format!("    - name: m\n      {model}"))
+    })
+}
+
+/// The edge with the configuration that `made` makes, in [`FILE`] of its directory.
+pub fn edge_of(name: &'static str, made: impl FnOnce(SocketAddr, &TempDir) -> String) -> Start {
     Start::new(name, |address, directory| {
-        let at = directory.path().display();
-        let yaml = format!(
-            "version: 1\nthreads: 1\n{keys}pid_file: {at}/pid\nupgrade_sock: {at}/sock\ntidegate:\n  listeners: [{{address: \"{address}\"}}]\n  admin: {{address: \"{}\"}}\n  models:\n    - name: m\n      {model}",
-            process::free_address(),
-        );
-        let file = directory.path().join("edge.yaml");
-        std::fs::write(&file, yaml).unwrap();
+        let file = directory.path().join(FILE);
+        std::fs::write(&file, made(address, directory)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.arg("-c").arg(file);
         command
     })
+}
+
+/// An edge's configuration.
+pub const FILE: &str = "edge.yaml";
+
+/// One thread, these keys at the top, these models.
+pub fn yaml(address: SocketAddr, directory: &TempDir, keys: &str, models: &str) -> String {
+    let at = directory.path().display();
+    format!(
+        "version: 1\nthreads: 1\n{keys}pid_file: {at}/pid\nupgrade_sock: {at}/sock\ntidegate:\n  listeners: [{{address: \"{address}\"}}]\n  admin: {{address: \"{}\"}}\n  models:\n{models}",
+        admin(address)
+    )
+}
+
+/// Where an edge's admin listener is: at its traffic port too, at an address of its own.
+pub fn admin(traffic: SocketAddr) -> SocketAddr {
+    (std::net::Ipv4Addr::new(127, 0, 0, 2), traffic.port()).into()
 }
 
 fn nginx(address: SocketAddr, directory: &TempDir, engine: SocketAddr) -> Command {

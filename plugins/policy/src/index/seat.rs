@@ -8,9 +8,9 @@ use crate::prefix::PrefixKey;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::Ordering;
 
-/// Blocks evicted in one operation beyond those it made count itself: a capacity that shrank is
-/// followed in steps, so that no request waits for all of it.
-const EVICT_STEP: usize = 1024;
+/// Blocks dropped under one lock beyond those a request made count itself: a capacity that shrank
+/// is followed in such steps, and a life that is over, so that no request waits for all of it.
+pub(super) const STEP: usize = 1024;
 
 /// Tells a worker's lives apart: what was credited in one life does not count in the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(super) enum Life {
 #[derive(Debug)]
 pub(super) struct Seat {
     slot: Slot,
+    /// Held while a life's blocks leave, so that the slot is vacant only when all have.
+    leaving: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -35,11 +37,64 @@ pub(super) struct State {
 
 impl Seat {
     pub(super) fn new(slot: Slot, state: State) -> Self {
-        Self { slot, state: Mutex::new(state) }
+        Self { slot, leaving: Mutex::default(), state: Mutex::new(state) }
     }
 
     pub(super) fn lock<'a>(&'a self, index: &'a Inner) -> Seated<'a> {
         Seated { index, slot: self.slot, state: self.state.lock() }
+    }
+
+    /// Drops everything; credits given so far will settle without effect. Nothing happens after
+    /// [`Life::Over`].
+    pub(super) fn clear(&self, index: &Inner, next: Life, cause: Cause) {
+        if let Some(mut leaving) = self.leave(index, next, cause) {
+            while leaving.step() {}
+        }
+    }
+
+    /// The next life begins, and owns nothing.
+    pub(super) fn leave<'a>(
+        &'a self,
+        index: &'a Inner,
+        next: Life,
+        cause: Cause,
+    ) -> Option<Leaving<'a>> {
+        let alone = self.leaving.lock();
+        let mut seated = self.lock(index);
+        if seated.state.life == Life::Over {
+            return None;
+        }
+        seated.state.life = next;
+        let share = std::mem::replace(&mut seated.state.share, Share::new(index.seed));
+        drop(seated);
+        let keys = share.keys().collect();
+        Some(Leaving { seat: self, index, cause, keys, _alone: alone })
+    }
+}
+
+/// What a worker held in a life that is over. Until it is gone, readers may still find some of it.
+pub(super) struct Leaving<'a> {
+    seat: &'a Seat,
+    index: &'a Inner,
+    cause: Cause,
+    keys: Vec<PrefixKey>,
+    _alone: MutexGuard<'a, ()>,
+}
+
+impl Leaving<'_> {
+    /// Drops at most [`STEP`] blocks; `false` if none are left.
+    pub(super) fn step(&mut self) -> bool {
+        let step = self.keys.split_off(self.keys.len().saturating_sub(STEP));
+        let seated = self.seat.lock(self.index);
+        for &key in &step {
+            // Held again in the life that runs: that one's by now.
+            if !seated.state.share.holds(key) {
+                self.index.owners.remove(key, self.seat.slot);
+            }
+        }
+        self.index.entries.release(step.len() as u64);
+        self.index.evictions.add(self.cause, step.len() as u64);
+        !self.keys.is_empty()
     }
 }
 
@@ -83,23 +138,12 @@ impl Seated<'_> {
 
     /// Evicts down to the capacity, at most `extra` and a fixed number of blocks.
     pub(super) fn shrink(&mut self, extra: usize) {
-        for _ in 0..extra.saturating_add(EVICT_STEP) {
+        for _ in 0..extra.saturating_add(STEP) {
             let fits = self.state.share.counted() <= self.state.capacity.blocks();
             if fits || !self.evict_coldest(Cause::Capacity) {
                 return;
             }
         }
-    }
-
-    /// Drops everything; credits given so far will settle without effect.
-    pub(super) fn clear(&mut self, next: Life, cause: Cause) {
-        let empty = Share::new(self.index.seed);
-        let share = std::mem::replace(&mut self.state.share, empty);
-        self.state.life = next;
-        for key in share.keys() {
-            self.dropped(key);
-        }
-        self.index.evictions.add(cause, share.len() as u64);
     }
 
     /// A new time of use.

@@ -218,6 +218,43 @@ fn a_forgotten_worker_owns_nothing_and_its_requests_settle_without_effect() {
 }
 
 #[test]
+fn what_a_restarted_worker_held_leaves_in_steps_and_spares_what_it_holds_again() {
+    let blocks = 2 * STEP as u64 + 1;
+    let index = index(blocks + 10, blocks + 10);
+    let slot = index.add().unwrap();
+    index.credit(slot, &chain(1, blocks)).completed();
+    let seat = index.inner.seat(slot).unwrap();
+    let next = index.inner.next_life();
+    let mut leaving = seat.leave(&index.inner, next, Cause::Forgotten).unwrap();
+    assert_eq!((index.owned(slot), index.stats().entries), (0, blocks));
+    assert!(leaving.step());
+    assert_eq!(evicted(&index, Cause::Forgotten), STEP as u64);
+    // A request comes between two steps.
+    index.credit(slot, &chain(1, 8)).completed();
+    assert!(leaving.step());
+    assert!(!leaving.step());
+    drop(leaving);
+    assert_eq!(held(&index, &chain(1, blocks)), [(slot.0, 8)]);
+    assert_eq!(evicted(&index, Cause::Forgotten), blocks);
+    assert_at_rest(&index);
+}
+
+#[test]
+fn room_is_made_in_steps() {
+    let blocks = 2 * STEP as u64;
+    let index = index(blocks, blocks);
+    let slot = index.add().unwrap();
+    index.credit(slot, &chain(1, blocks)).completed();
+    assert_eq!(index.inner.evict(blocks), Some(STEP as u64));
+    index.set_max_entries(10);
+    assert_eq!((index.owned(slot), index.stats().entries), (10, 10));
+    let credit = index.credit(slot, &chain(2, 9));
+    assert_eq!(credit.blocks(), 9);
+    credit.completed();
+    assert_at_rest(&index);
+}
+
+#[test]
 fn a_removed_worker_is_not_credited_any_more() {
     let index = index(100, 100);
     let slot = index.add().unwrap();
@@ -241,6 +278,8 @@ fn a_credit_under_way_while_its_worker_is_removed_adds_nothing() {
     let slot = index.add().unwrap();
     let seat = index.inner.seat(slot).unwrap();
     index.remove(slot);
+    // Neither does a restart that was noticed meanwhile bring it back.
+    seat.clear(&index.inner, index.inner.next_life(), Cause::Forgotten);
     assert!(Inner::pin(&index.inner, seat, &chain(1, 4)).is_none());
     assert_eq!(index.stats().entries, 0);
 }
