@@ -62,16 +62,17 @@ impl Edge {
 
 #[async_trait]
 impl ProxyHttp for Edge {
-    type CTX = RequestContext;
+    /// Boxed: Pingora's futures hold it one in another, and are moved whole.
+    type CTX = Box<RequestContext>;
 
-    fn new_ctx(&self) -> RequestContext {
-        RequestContext::new(Arc::clone(&self.state))
+    fn new_ctx(&self) -> Self::CTX {
+        Box::new(RequestContext::new(Arc::clone(&self.state)))
     }
 
     async fn request_filter(
         &self,
         session: &mut Session,
-        ctx: &mut RequestContext,
+        ctx: &mut Self::CTX,
     ) -> Result<bool> {
         request_filter::run(session, ctx).await
     }
@@ -79,7 +80,7 @@ impl ProxyHttp for Edge {
     async fn upstream_peer(
         &self,
         session: &mut Session,
-        ctx: &mut RequestContext,
+        ctx: &mut Self::CTX,
     ) -> Result<Box<HttpPeer>> {
         upstream_peer::choose(session, ctx).await
     }
@@ -91,7 +92,7 @@ impl ProxyHttp for Edge {
         _peer: &HttpPeer,
         connection: RawFd,
         _digest: Option<&Digest>,
-        ctx: &mut RequestContext,
+        ctx: &mut Self::CTX,
     ) -> Result<()> {
         upstream_request::connected(connection, ctx)
     }
@@ -100,7 +101,7 @@ impl ProxyHttp for Edge {
         &self,
         session: &mut Session,
         request: &mut RequestHeader,
-        ctx: &mut RequestContext,
+        ctx: &mut Self::CTX,
     ) -> Result<()> {
         upstream_request::headers(session, request, ctx)
     }
@@ -110,7 +111,7 @@ impl ProxyHttp for Edge {
         _session: &mut Session,
         body: &mut Option<Bytes>,
         _end_of_stream: bool,
-        ctx: &mut RequestContext,
+        ctx: &mut Self::CTX,
     ) -> Result<()> {
         upstream_request::body(body, ctx)
     }
@@ -119,7 +120,7 @@ impl ProxyHttp for Edge {
         &self,
         session: &mut Session,
         answer: &mut ResponseHeader,
-        ctx: &mut RequestContext,
+        ctx: &mut Self::CTX,
     ) -> Result<()> {
         response::head_from_worker(session, answer, ctx)
     }
@@ -128,7 +129,7 @@ impl ProxyHttp for Edge {
         &self,
         session: &mut Session,
         answer: &mut ResponseHeader,
-        ctx: &mut RequestContext,
+        ctx: &mut Self::CTX,
     ) -> Result<()> {
         response::head_to_client(session, answer, ctx)
     }
@@ -138,7 +139,7 @@ impl ProxyHttp for Edge {
         _session: &mut Session,
         body: &mut Option<Bytes>,
         end_of_stream: bool,
-        ctx: &mut RequestContext,
+        ctx: &mut Self::CTX,
     ) -> Result<Option<Duration>> {
         response::piece(body.as_deref(), end_of_stream, ctx);
         Ok(None)
@@ -148,7 +149,7 @@ impl ProxyHttp for Edge {
         &self,
         _session: &mut Session,
         _peer: &HttpPeer,
-        ctx: &mut RequestContext,
+        ctx: &mut Self::CTX,
         error: Box<Error>,
     ) -> Box<Error> {
         failure::to_connect(error, ctx)
@@ -159,7 +160,7 @@ impl ProxyHttp for Edge {
         _peer: &HttpPeer,
         _session: &mut Session,
         error: Box<Error>,
-        ctx: &mut RequestContext,
+        ctx: &mut Self::CTX,
         reused: bool,
     ) -> Box<Error> {
         failure::while_proxying(error, reused, ctx)
@@ -169,7 +170,7 @@ impl ProxyHttp for Edge {
         &self,
         session: &mut Session,
         error: &Error,
-        ctx: &mut RequestContext,
+        ctx: &mut Self::CTX,
     ) -> FailToProxy {
         failure::answer(session, error, ctx).await
     }
@@ -177,7 +178,7 @@ impl ProxyHttp for Edge {
     fn suppress_error_log(
         &self,
         _session: &Session,
-        _ctx: &RequestContext,
+        _ctx: &Self::CTX,
         _error: &Error,
     ) -> bool {
         // The access log has each request's outcome; Pingora's line would name worker addresses
@@ -188,7 +189,7 @@ impl ProxyHttp for Edge {
     fn suppress_proxy_warn_log(
         &self,
         _session: &Session,
-        _ctx: &RequestContext,
+        _ctx: &Self::CTX,
         _error: &Error,
         _context: ProxyWarnLogContext,
     ) -> bool {
@@ -199,7 +200,7 @@ impl ProxyHttp for Edge {
         &self,
         _session: &mut Session,
         _error: Option<&Error>,
-        ctx: &mut RequestContext,
+        ctx: &mut Self::CTX,
     ) {
         observe::request_ended(ctx);
     }
