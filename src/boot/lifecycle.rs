@@ -248,6 +248,7 @@ impl EarlyExit {
     async fn quiet(&self) {
         // Nothing is ever sent: what comes is the end of the last sender.
         self.closed.lock().await.recv().await;
+        log::info!("the listeners are closed");
         drop(self.heir.lock().take());
         let mut looks = 0;
         while looks < QUIET_LOOKS {

@@ -50,12 +50,14 @@ pub(super) fn jittered(interval: Duration) -> Duration {
 /// time costs a wake-up each, with caches that have gone cold meanwhile.
 const BEAT: Duration = Duration::from_millis(10);
 
-/// The first beat from that instant on.
+/// The beat next to that instant.
 pub(super) fn on_a_beat(instant: time::Instant) -> time::Instant {
     let beat = BEAT.as_nanos();
     let past = instant.into_std().saturating_duration_since(*START).as_nanos() % beat;
     // A beat's nanoseconds fit.
-    instant + Duration::from_nanos(((beat - past) % beat) as u64)
+    let (past, left) =
+        (Duration::from_nanos(past as u64), Duration::from_nanos((beat - past) as u64));
+    if past < left { instant - past } else { instant + left }
 }
 
 /// Adds a duration, saturating.
@@ -71,7 +73,7 @@ mod tests {
     fn beats_are_the_same_for_everybody() {
         let start = time::Instant::from_std(*START);
         let beat = |micros| (on_a_beat(start + Duration::from_micros(micros)) - start).as_micros();
-        let beats = [0, 1, 9_999, 10_000, 10_001].map(beat);
-        assert_eq!(beats, [0, 10_000, 10_000, 10_000, 20_000]);
+        let beats = [0, 4_999, 5_000, 10_000, 14_999, 15_000].map(beat);
+        assert_eq!(beats, [0, 0, 10_000, 10_000, 10_000, 20_000]);
     }
 }

@@ -180,12 +180,20 @@ impl<'a> Iterator for Members<'a> {
 pub(super) struct Elements<'a>(Items<'a>);
 
 impl<'a> Elements<'a> {
-    /// The next element. Of an object the members are told as well, as far as they can be read, in
-    /// the same look at it.
-    pub(super) fn next_and(
-        &mut self,
-        mut each: impl FnMut(Text<'a>, Value<'a>),
-    ) -> Option<Value<'a>> {
+    /// Every element with what `take` gathers of its members, as far as they can be read, in one look
+    /// at it.
+    pub(super) fn with<T: Default>(
+        mut self,
+        take: impl Fn(&mut T, Text<'a>, Value<'a>),
+    ) -> impl Iterator<Item = (Value<'a>, T)> {
+        std::iter::from_fn(move || {
+            let mut taken = T::default();
+            let element = self.next_and(|key, member| take(&mut taken, key, member))?;
+            Some((element, taken))
+        })
+    }
+
+    fn next_and(&mut self, mut each: impl FnMut(Text<'a>, Value<'a>)) -> Option<Value<'a>> {
         self.0.step(b']')?.ok()?;
         let scanner = &mut self.0.scanner;
         let start = scanner.at;

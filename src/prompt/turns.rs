@@ -77,14 +77,7 @@ pub(super) fn turns<S: PromptSink>(out: &mut Writer<'_, S>, turns: Option<Value<
     let Some(turns) = turns else { return };
     match turns.kind() {
         Kind::Array => {
-            let mut elements = turns.elements();
-            loop {
-                let mut said = Turn::default();
-                let Some(one) = elements.next_and(|key, member| said.take(key, member)) else {
-                    break;
-                };
-                turn(out, one, &said);
-            }
+            turns.elements().with(Turn::take).for_each(|(one, said)| turn(out, one, &said));
         }
         Kind::Text if turns.text().is_some_and(|text| !text.is_empty()) => {
             spoken(out, "user", Some(turns));
@@ -154,14 +147,8 @@ fn field<S: PromptSink>(out: &mut Writer<'_, S>, letter: u8, value: Value<'_>) {
 fn content<S: PromptSink>(out: &mut Writer<'_, S>, value: Value<'_>, levels: u8) {
     match value.kind() {
         Kind::Array if 0 < levels => {
-            let mut elements = value.elements();
-            let mut is_first = true;
-            loop {
-                let mut what = Part::default();
-                let Some(one) = elements.next_and(|key, member| what.take(key, member)) else {
-                    break;
-                };
-                if !std::mem::take(&mut is_first) {
+            for (at, (one, what)) in value.elements().with(Part::take).enumerate() {
+                if 0 < at {
                     out.tag(PART);
                 }
                 part(out, one, &what, levels - 1);

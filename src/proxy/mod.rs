@@ -69,11 +69,7 @@ impl ProxyHttp for Edge {
         Box::new(RequestContext::new(Arc::clone(&self.state)))
     }
 
-    async fn request_filter(
-        &self,
-        session: &mut Session,
-        ctx: &mut Self::CTX,
-    ) -> Result<bool> {
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Self::CTX) -> Result<bool> {
         request_filter::run(session, ctx).await
     }
 
@@ -175,12 +171,7 @@ impl ProxyHttp for Edge {
         failure::answer(session, error, ctx).await
     }
 
-    fn suppress_error_log(
-        &self,
-        _session: &Session,
-        _ctx: &Self::CTX,
-        _error: &Error,
-    ) -> bool {
+    fn suppress_error_log(&self, _session: &Session, _ctx: &Self::CTX, _error: &Error) -> bool {
         // The access log has each request's outcome; Pingora's line would name worker addresses
         // once per request while a worker is down.
         true
@@ -196,12 +187,7 @@ impl ProxyHttp for Edge {
         true
     }
 
-    async fn logging(
-        &self,
-        _session: &mut Session,
-        _error: Option<&Error>,
-        ctx: &mut Self::CTX,
-    ) {
+    async fn logging(&self, _session: &mut Session, _error: Option<&Error>, ctx: &mut Self::CTX) {
         observe::request_ended(ctx);
     }
 }

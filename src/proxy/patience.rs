@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -28,7 +28,17 @@ pub(super) struct Patience(Arc<Watch>);
 struct Watch {
     socket: TcpStream,
     deadline: AtomicU64,
-    ended: AtomicBool,
+    end: Mutex<End>,
+}
+
+/// How a watch ends: the one or the other, and nothing behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    NotYet,
+    /// Patience did.
+    OfPatience,
+    /// The connection was given back, and is somebody else's.
+    OfUse,
 }
 
 /// What is watched in this process, and what was until the last look.
@@ -48,7 +58,7 @@ impl Patience {
         let watch = Arc::new(Watch {
             socket: duplicate(connection)?,
             deadline: AtomicU64::new(deadline(first_byte)),
-            ended: AtomicBool::new(false),
+            end: Mutex::new(End::NotYet),
         });
         let mut watched = WATCHED.lock();
         if !watched.has_watcher {
@@ -66,7 +76,13 @@ impl Patience {
 
     /// Was the connection shut down here?
     pub(super) fn has_ended(&self) -> bool {
-        self.0.ended.load(Ordering::Relaxed)
+        *self.0.end.lock() == End::OfPatience
+    }
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        *self.0.end.lock() = End::OfUse;
     }
 }
 
@@ -104,7 +120,11 @@ impl Watch {
         if now < self.deadline.load(Ordering::Relaxed) {
             return true;
         }
-        self.ended.store(true, Ordering::Relaxed);
+        let mut end = self.end.lock();
+        if *end != End::NotYet {
+            return false;
+        }
+        *end = End::OfPatience;
         if let Err(error) = self.socket.shutdown(Shutdown::Both) {
             log::debug!("the worker closed as patience with it ended: {error}");
         }

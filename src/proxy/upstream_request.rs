@@ -8,16 +8,17 @@ use super::route;
 use crate::config::{Forwarded, UpstreamAuth};
 use crate::routing::Choice;
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, FORWARDED, HOST};
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderName;
+use http::header::{CONTENT_LENGTH, FORWARDED};
 use pingora::Result;
 use pingora::http::RequestHeader;
 use pingora_proxy::Session;
 use smallvec::SmallVec;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::Instant;
 
+// Looked up by their hashes; Pingora takes a name to insert as it is to be spelled.
 static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -52,7 +53,7 @@ pub(super) fn connected(connection: RawFd, ctx: &mut RequestContext) -> Result<(
             Ok(())
         }
         Err(error) => {
-            log::warn!("no descriptor to watch a worker's connection with: {error}");
+            log::warn!("a worker's connection cannot be watched: {error}");
             Err(failure::refusing(ctx, Refusal::Internal))
         }
     }
@@ -65,17 +66,36 @@ pub(super) fn headers(
     ctx: &mut RequestContext,
 ) -> Result<()> {
     ctx.body.rewind();
-    let illegible = (!request.raw_path_is_utf8() && request.raw_path().starts_with(b"/"))
-        .then(|| request.raw_path().to_vec());
-    // Only Pingora's own type knows how a client spelled its names, at the price of a second map. No
-    // engine asks; an absolute target, which is for proxies, becomes a path on the way, too.
-    let nothing = RequestHeader::from(http::Request::new(()).into_parts().0);
-    let mut head = Parts::from(std::mem::replace(request, nothing));
-    let edited = edit(session, &mut head.headers, ctx);
-    edited.map_err(|_| failure::refusing(ctx, Refusal::Internal))?;
-    *request = RequestHeader::from(head);
-    if let Some(path) = illegible {
-        request.set_raw_path(&path)?;
+    let worker = ctx.attempt.as_ref().map(|attempt| Arc::clone(attempt.worker()));
+    let auth = worker.as_ref().and_then(|worker| worker.config.upstream_auth.as_ref());
+    remove_what_is_not_the_clients(request, auth);
+    if !request.raw_path().starts_with(b"/") && request.uri.path().starts_with('/') {
+        // An absolute target is for proxies; an engine is none, and whose it is says `Host`.
+        request.set_uri(request.uri.clone());
+    }
+    if !says_once(request, &X_REQUEST_ID, &ctx.request_id) {
+        request.insert_header("x-request-id", ctx.request_id.as_str())?;
+    }
+    let mut lengths = request.headers.get_all(CONTENT_LENGTH).iter();
+    if let (Some(length), Some(_)) = (lengths.next().cloned(), lengths.next()) {
+        // The same length twice was let in; once says as much, and nobody can read it otherwise.
+        request.insert_header(CONTENT_LENGTH, length)?;
+    }
+    forwarded(session, request, ctx)?;
+    if let (Some(fleet), Some((_, Choice { route: Some(route), .. }))) =
+        (&ctx.model.fleet, &ctx.routed)
+    {
+        let told = route::headers(fleet, route);
+        let told = told.map_err(|_| failure::refusing(ctx, Refusal::Internal))?;
+        for (name, value) in told {
+            request.insert_header(name, value)?;
+        }
+    }
+    if let Some(worker) = &worker {
+        request.insert_header(http::header::HOST, &worker.authority()[..])?;
+    }
+    if let Some(auth) = auth {
+        request.insert_header(auth.name.clone(), auth.value.expose())?;
     }
     if let Some(attempt) = &mut ctx.attempt {
         attempt.unanswered_since = Some(Instant::now());
@@ -83,41 +103,10 @@ pub(super) fn headers(
     Ok(())
 }
 
-/// From the client's headers to the worker's.
-fn edit(session: &Session, headers: &mut HeaderMap, ctx: &RequestContext) -> http::Result<()> {
-    let worker = ctx.attempt.as_ref().map(|attempt| attempt.worker());
-    let auth = worker.and_then(|worker| worker.config.upstream_auth.as_ref());
-    remove_what_is_not_the_clients(headers, auth);
-    if !says_once(headers, &X_REQUEST_ID, &ctx.request_id) {
-        headers.insert(&X_REQUEST_ID, HeaderValue::from_str(&ctx.request_id)?);
-    }
-    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
-    if let (Some(length), Some(_)) = (lengths.next().cloned(), lengths.next()) {
-        // The same length twice was let in; once says as much, and nobody can read it otherwise.
-        headers.insert(CONTENT_LENGTH, length);
-    }
-    forwarded(session, headers, ctx)?;
-    if let (Some(fleet), Some((_, Choice { route: Some(route), .. }))) =
-        (&ctx.model.fleet, &ctx.routed)
-    {
-        for (name, value) in route::headers(fleet, route)? {
-            headers.insert(name, value);
-        }
-    }
-    if let Some(worker) = worker {
-        headers.insert(HOST, HeaderValue::from_maybe_shared(worker.authority())?);
-    }
-    if let Some(auth) = auth {
-        headers
-            .insert(HeaderName::try_from(&auth.name)?, HeaderValue::from_str(auth.value.expose())?);
-    }
-    Ok(())
-}
-
 /// The edge's own names; its clients' credentials, where the worker has some from the edge; and what
 /// an engine might take for a header the edge answers for, because servers of the CGI family read `_`
 /// and `-` alike.
-fn remove_what_is_not_the_clients(headers: &mut HeaderMap, auth: Option<&UpstreamAuth>) {
+fn remove_what_is_not_the_clients(request: &mut RequestHeader, auth: Option<&UpstreamAuth>) {
     let is_replaced = |name: &str| {
         let names = CREDENTIALS.iter().copied();
         auth.is_some_and(|auth| names.chain([auth.name.as_str()]).any(|one| reads(name, one)))
@@ -125,16 +114,16 @@ fn remove_what_is_not_the_clients(headers: &mut HeaderMap, auth: Option<&Upstrea
     let is_forged =
         |name: &str| name.contains('_') && ANSWERED_FOR.iter().any(|one| reads(name, one));
     let is_removed = |name: &str| begins(name, OWN_PREFIX) || is_replaced(name) || is_forged(name);
-    let names = headers.keys().filter(|name| is_removed(name.as_str()));
+    let names = request.headers.keys().filter(|name| is_removed(name.as_str()));
     let names: SmallVec<[HeaderName; 4]> = names.cloned().collect();
     for name in names {
-        headers.remove(&name);
+        request.remove_header(&name);
     }
 }
 
 /// Is the header there, once, with this value?
-fn says_once(headers: &HeaderMap, name: &HeaderName, value: &str) -> bool {
-    let mut values = headers.get_all(name).iter();
+fn says_once(request: &RequestHeader, name: &HeaderName, value: &str) -> bool {
+    let mut values = request.headers.get_all(name).iter();
     values.next().is_some_and(|one| one == value) && values.next().is_none()
 }
 
@@ -148,34 +137,34 @@ fn begins(name: &str, with: &str) -> bool {
     with.len() <= name.len() && both.all(|(a, b)| read(a) == read(b))
 }
 
-fn forwarded(session: &Session, headers: &mut HeaderMap, ctx: &RequestContext) -> http::Result<()> {
+fn forwarded(session: &Session, request: &mut RequestHeader, ctx: &RequestContext) -> Result<()> {
     match ctx.running.config.http.forwarded {
         Forwarded::Off => return Ok(()),
         Forwarded::Set => {
             for name in [&X_FORWARDED_FOR, &X_FORWARDED_PROTO, &X_FORWARDED_HOST, &FORWARDED] {
-                headers.remove(name);
+                request.remove_header(name);
             }
         }
         Forwarded::Append => {}
     }
     if let Some(client) = &ctx.client {
+        let before = request.headers.get_all(&X_FORWARDED_FOR).iter();
         let mut chain = String::new();
-        for value in headers.get_all(&X_FORWARDED_FOR).iter().filter_map(|one| one.to_str().ok()) {
+        for value in before.filter_map(|value| value.to_str().ok()) {
             chain.push_str(value);
             chain.push_str(", ");
         }
         chain.push_str(client);
-        headers.insert(&X_FORWARDED_FOR, HeaderValue::from_maybe_shared(Bytes::from(chain))?);
+        request.insert_header("x-forwarded-for", chain)?;
     }
-    if !headers.contains_key(&X_FORWARDED_PROTO) {
+    if !request.headers.contains_key(&X_FORWARDED_PROTO) {
         let is_tls = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
-        let proto = HeaderValue::from_static(if is_tls { "https" } else { "http" });
-        headers.insert(&X_FORWARDED_PROTO, proto);
+        request.insert_header("x-forwarded-proto", if is_tls { "https" } else { "http" })?;
     }
-    if !headers.contains_key(&X_FORWARDED_HOST)
-        && let Some(host) = headers.get(HOST).cloned()
+    if !request.headers.contains_key(&X_FORWARDED_HOST)
+        && let Some(host) = request.headers.get(http::header::HOST).cloned()
     {
-        headers.insert(&X_FORWARDED_HOST, host);
+        request.insert_header("x-forwarded-host", host)?;
     }
     Ok(())
 }

@@ -301,10 +301,12 @@ impl Edge {
 
     /// An upgrade that has to succeed, to its end: only the new process accepts then. Its id.
     pub async fn upgraded(&self) -> u32 {
-        let old = self.serving().await;
+        let closed = || self.log().matches("the listeners are closed").count();
+        let (old, closed_before) = (self.serving().await, closed());
         let output = self.upgrade(&[]).await;
         assert!(output.status.success(), "{output:?}");
         self.settled().await;
+        assert_eq!(closed(), closed_before + 1, "an upgrade is over when nobody else accepts");
         let new = self.serving().await;
         assert_ne!(old, new);
         new

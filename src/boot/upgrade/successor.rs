@@ -137,7 +137,7 @@ impl ServiceWithDependents for Arrival {
     async fn start_service(
         &mut self,
         fds: Option<ListenFds>,
-        _shutdown: ShutdownWatch,
+        mut shutdown: ShutdownWatch,
         _listeners_per_fd: usize,
         ready_notifier: ServiceReadyNotifier,
     ) {
@@ -145,7 +145,15 @@ impl ServiceWithDependents for Arrival {
             let _ = self.sockets.set(Arc::clone(fds));
         }
         if let Some(upgrade_sock) = &self.upgrade_sock {
-            self.arrive(upgrade_sock, fds.as_ref()).await;
+            tokio::select! {
+                () = self.arrive(upgrade_sock, fds.as_ref()) => {}
+                // An error means that the server is gone.
+                _ = shutdown.wait_for(|is_over| *is_over) => {
+                    log::info!("told to stop before it served; leaving");
+                    log::logger().flush();
+                    std::process::exit(0);
+                }
+            }
         }
         ready_notifier.notify_ready();
     }

@@ -241,13 +241,11 @@ proptest! {
             members.map(|(key, member)| (key.raw().to_vec(), member.raw().to_vec())).collect()
         };
         let apart: Vec<_> = array.elements().map(|one| (one.raw(), members(one))).collect();
-        let (mut together, mut elements) = (Vec::new(), array.elements());
-        loop {
-            let mut told = Vec::new();
-            let each = |key: Text<'_>, member: json::Value<'_>| told.push((key.raw().to_vec(), member.raw().to_vec()));
-            let Some(one) = elements.next_and(each) else { break };
-            together.push((one.raw(), told));
-        }
+        let take = |told: &mut Vec<_>, key: Text<'_>, member: json::Value<'_>| {
+            told.push((key.raw().to_vec(), member.raw().to_vec()));
+        };
+        let together = array.elements().with(take);
+        let together: Vec<_> = together.map(|(one, told)| (one.raw(), told)).collect();
         prop_assert_eq!(apart, together);
     }
 

@@ -4,17 +4,14 @@
 //! Every value near the surface is told to [`Facts`] with its path. It is no validator: text
 //! that is no JSON gives some values or none.
 
+use super::super::near;
 use super::facts::{Facts, Key};
-use memchr::memchr2;
 
 /// Containers deep that paths are told; deeper values are passed over.
 const DEPTH: usize = 8;
 
 /// Bytes kept of a string or a scalar. No name, number or marker that matters is longer.
 const WORD: usize = 32;
-
-/// Bytes that most strings are shorter than.
-const SHORT: usize = 16;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
@@ -79,7 +76,8 @@ impl Document {
             match byte {
                 b'"' => {
                     let text = &bytes[at..];
-                    let Some(end) = end_of_text(text).filter(|end| text[*end] == b'"') else {
+                    let Some(end) = near::find2(b'"', b'\\', text).filter(|end| text[*end] == b'"')
+                    else {
                         self.begin(State::Text);
                         return text;
                     };
@@ -147,7 +145,7 @@ impl Document {
 
     /// Reads on in a string; returns what lies behind it, or behind the part that is here.
     fn text<'a>(&mut self, rest: &'a [u8], facts: &mut Facts) -> &'a [u8] {
-        let end = end_of_text(rest);
+        let end = near::find2(b'"', b'\\', rest);
         self.keep(&rest[..end.unwrap_or(rest.len())]);
         let Some(end) = end else { return &[] };
         if rest[end] == b'\\' {
@@ -200,29 +198,4 @@ impl Document {
 /// The first byte that is none of a number or a bare word.
 fn end_of_scalar(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|byte| !byte.is_ascii_alphanumeric() && !b"+-.".contains(byte))
-}
-
-/// The quote or the backslash that comes first. Words are short: only behind so many bytes is it
-/// worth to call for the wide registers.
-#[inline]
-fn end_of_text(bytes: &[u8]) -> Option<usize> {
-    let (eights, _) = bytes.as_chunks();
-    let mut at = 0;
-    for eight in eights.iter().take(SHORT / 8) {
-        let eight = u64::from_le_bytes(*eight);
-        let equal = |byte: u8| zeros(eight ^ (ONES * u64::from(byte)));
-        let ends = equal(b'"') | equal(b'\\');
-        if ends != 0 {
-            return Some(at + ends.trailing_zeros() as usize / 8);
-        }
-        at += 8;
-    }
-    memchr2(b'"', b'\\', &bytes[at..]).map(|end| at + end)
-}
-
-const ONES: u64 = u64::MAX / 255;
-
-/// The highest bit of each byte that is zero, at least up to the first of them.
-fn zeros(bytes: u64) -> u64 {
-    bytes.wrapping_sub(ONES) & !bytes & (ONES << 7)
 }
