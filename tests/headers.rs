@@ -64,6 +64,20 @@ async fn repeated_end_to_end_headers_pass_unchanged_and_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn names_keep_their_spelling_both_ways() {
+    let engine = Engine::start().await;
+    let head = b"HTTP/1.1 200 OK\r\nX-rAtElImIt: 9\r\nCONTENT-length: 2\r\n\r\n{}";
+    engine.answer(|_| Reply::raw(head));
+    let edge = Edge::start(&model(&[], &[engine.url()])).await;
+    let (answer, received) = pass(&edge, &engine, "X-tAG: 1\r\nauthorizatION: k\r\n").await;
+    for line in ["\r\nX-tAG: 1\r\n", "\r\nauthorizatION: k\r\n"] {
+        assert!(received.head.contains(line), "{line:?} in {}", received.head);
+    }
+    let is_there = |name: &str| answer.headers.iter().any(|(one, _)| one == name);
+    assert!(is_there("X-rAtElImIt") && is_there("CONTENT-length"), "{:?}", answer.headers);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_id_is_kept_or_made_and_never_doubled() {
     let engine = Engine::start().await;
     let edge = Edge::start(&model(&[], &[engine.url()])).await;
