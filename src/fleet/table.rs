@@ -21,7 +21,7 @@ const COALESCE: Duration = Duration::from_millis(10);
 const COALESCED: usize = 200;
 /// Most that a report waits for its snapshot: a tenth of the time between two of them.
 const LONGEST_COALESCE: Duration = Duration::from_millis(50);
-/// How late the end of a breaker's cool-down may be noticed.
+/// How late the end of a breaker's cool-down may be noticed, and the wait between two snapshots later.
 pub const REFRESH: Duration = Duration::from_millis(100);
 /// Own first bytes change speeds without any report; looked at this rarely, in refreshes.
 const REFRESHES_PER_LOOK: u32 = 10;
