@@ -123,7 +123,7 @@ impl Probe {
         peer.options.connection_timeout = Some(settings.timeout);
         peer.options.ca = worker.authorities.clone();
         let mut request = RequestHeader::build("GET", settings.path.as_bytes(), None)?;
-        request.insert_header("host", &worker.authority()[..])?;
+        request.insert_header("host", worker.authority())?;
         request.insert_header("user-agent", concat!("tidegate/", env!("CARGO_PKG_VERSION")))?;
         request.insert_header("connection", "close")?;
         if let Some(auth) = &config.upstream_auth {

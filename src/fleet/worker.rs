@@ -6,7 +6,6 @@ use super::breaker::BreakerState;
 use super::inflight::InflightGuard;
 use super::lasting::Lasting;
 use crate::config;
-use bytes::Bytes;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,7 +57,7 @@ pub struct Worker {
     /// Own CAs of an https worker.
     pub authorities: Option<Arc<CaType>>,
     trust: u64,
-    authority: Bytes,
+    authority: String,
     pub(super) lasting: Arc<Lasting>,
 }
 
@@ -70,7 +69,7 @@ impl Worker {
             live: Arc::clone(&lasting.live),
             authorities: config.tls.ca.as_ref().map(authorities::for_peers),
             trust: authorities::fingerprint(config.tls.ca.as_ref()),
-            authority: authority(&config.url.host).into(),
+            authority: authority(&config.url.host),
             config,
             lasting,
         })
@@ -82,8 +81,8 @@ impl Worker {
     }
 
     /// The `Host` of all that this edge sends the worker.
-    pub(crate) fn authority(&self) -> Bytes {
-        self.authority.clone()
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority
     }
 
     /// The name an https worker's certificate must have.

@@ -8,9 +8,12 @@ use super::head;
 use super::reply::Refusal;
 use crate::prompt::Dialect;
 use crate::routing::{self, ReadError};
+use http::HeaderName;
 use pingora::Result;
 use pingora_proxy::Session;
 use std::sync::Arc;
+
+pub(super) static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// `Ok(true)`: the edge has answered.
 pub(super) async fn run(session: &mut Session, ctx: &mut RequestContext) -> Result<bool> {
@@ -34,7 +37,7 @@ pub(super) async fn run(session: &mut Session, ctx: &mut RequestContext) -> Resu
 
 /// A request id: the client's, or a new one.
 fn identify(session: &Session, ctx: &mut RequestContext) {
-    let given = session.get_header("x-request-id").and_then(|id| id.to_str().ok());
+    let given = session.get_header(&X_REQUEST_ID).and_then(|id| id.to_str().ok());
     ctx.request_id = match given {
         Some(id) if !id.is_empty() && id.len() <= 256 => id.to_owned(),
         Some(_) | None => new_request_id(),

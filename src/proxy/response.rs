@@ -1,6 +1,7 @@
 //! The worker's answer on its way to the client: passed on as it comes, read on the side.
 
 use super::context::RequestContext;
+use super::request_filter::X_REQUEST_ID;
 use crate::prompt::usage::UsageReader;
 use crate::routing::Choice;
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
@@ -65,7 +66,7 @@ pub(super) fn head_to_client(
         // Such a client knows no chunks: the end of the connection is the end of the body.
         session.set_keepalive(None);
     }
-    if !answer.headers.contains_key(&REQUEST_ID) {
+    if !answer.headers.contains_key(&X_REQUEST_ID) {
         answer.insert_header("x-request-id", ctx.request_id.as_str())?;
     }
     if !ctx.running.config.http.response_headers {
@@ -78,8 +79,6 @@ pub(super) fn head_to_client(
     }
     Ok(())
 }
-
-static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What the worker said of its own connection, not of its answer. `Connection` and
 /// `Transfer-Encoding` themselves are Pingora's, which sets them anew.

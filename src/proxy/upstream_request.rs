@@ -4,6 +4,7 @@ use super::context::RequestContext;
 use super::failure;
 use super::patience::Patience;
 use super::reply::Refusal;
+use super::request_filter::X_REQUEST_ID;
 use super::route;
 use crate::config::{Forwarded, UpstreamAuth};
 use crate::routing::Choice;
@@ -19,7 +20,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 // Looked up by their hashes; Pingora takes a name to insert as it is to be spelled.
-static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -92,7 +92,7 @@ pub(super) fn headers(
         }
     }
     if let Some(worker) = &worker {
-        request.insert_header(http::header::HOST, &worker.authority()[..])?;
+        request.insert_header(http::header::HOST, worker.authority())?;
     }
     if let Some(auth) = auth {
         request.insert_header(auth.name.clone(), auth.value.expose())?;
