@@ -185,11 +185,10 @@ fn traffic_services(
             continue;
         }
         let edge = Edge::new(Arc::clone(state));
-        let proxy = pingora_proxy::http_proxy(&server.configuration, edge.clone());
         let mut options = HttpServerOptions::default();
         options.h2c = h2c;
         let name = if h2c { "traffic-h2c" } else { "traffic" };
-        let door = FrontDoor::new(proxy, edge, options, Arc::clone(&seats));
+        let door = FrontDoor::new(&server.configuration, edge, options, Arc::clone(&seats));
         let mut service = Service::new(name.to_owned(), door);
         service.endpoints().set_pre_tls_callback(Arc::new(TlsDoor(Arc::clone(&seats))));
         for (at, listener) in listeners {

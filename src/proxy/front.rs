@@ -7,11 +7,12 @@
 //! [`super::seats`] says who stays.
 
 use super::Edge;
+use super::kept::{keep, kept};
+use super::line::Lines;
 use super::seats::{AtWork, Connection, Seats};
 use super::wire::Wire;
 use async_trait::async_trait;
 use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream, ServerApp};
-use pingora::http::ResponseHeader;
 use pingora::listeners::PreTlsProcess;
 use pingora::protocols::http::ServerSession;
 use pingora::protocols::http::v2::server::H2Options;
@@ -20,10 +21,14 @@ use pingora::protocols::l4::stream::Stream as Socket;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::{GetProxyDigest, Stream};
 use pingora::server::ShutdownWatch;
+use pingora::server::configuration::ServerConf;
 use pingora::{Error, ErrorType, Result};
-use pingora_proxy::{HttpProxy, Session};
+use pingora_proxy::{HttpProxy, ProcessCustomSession, ProxyServiceBuilder, Session};
+use std::future::ready;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,16 +45,35 @@ pub struct FrontDoor {
 impl FrontDoor {
     /// `options` says whether HTTP/2 is taken without TLS.
     pub fn new(
-        mut proxy: HttpProxy<Edge>,
+        conf: &Arc<ServerConf>,
         edge: Edge,
         options: HttpServerOptions,
         seats: Arc<Seats>,
     ) -> Self {
+        let edge = edge.on_lines();
+        let mut proxy = proxy_on_lines(conf, edge.clone());
         // Refused with an answer and a count of our own.
         let mut taken = HttpServerOptions::default();
         taken.allow_connect_method_proxying = true;
         proxy.server_options = Some(taken);
         Self { hall: Arc::new(Hall { proxy: Arc::new(proxy), options, edge }), seats }
+    }
+}
+
+fn proxy_on_lines(conf: &Arc<ServerConf>, edge: Edge) -> HttpProxy<Edge, Lines> {
+    // For clients that speak another protocol than HTTP; no listener has one.
+    let hang_up: ProcessCustomSession<Edge, Lines> = Arc::new(|_, _, _| Box::pin(ready(None)));
+    let service = ProxyServiceBuilder::new(conf, edge).custom(Lines::new(conf), hang_up).build();
+    // Pingora makes a proxy with a connector only inside a service of its own, and it is to be behind
+    // the door of this one.
+    let service = ManuallyDrop::new(service);
+    let Some(proxy) = service.app_logic() else {
+        unreachable!("a service has its app until it starts");
+    };
+    // SAFETY: the service is neither used nor dropped from here on, so this stays the only proxy.
+    #[allow(unsafe_code)]
+    unsafe {
+        ptr::read(proxy)
     }
 }
 
@@ -64,7 +88,7 @@ impl ServerApp for FrontDoor {
             Some(connection) => connection,
             None => {
                 let connection = self.seats.take()?;
-                stream.set_proxy_digest(seat(&connection));
+                stream.set_proxy_digest(keep(Arc::clone(&connection)));
                 connection
             }
         };
@@ -92,18 +116,9 @@ impl PreTlsProcess for TlsDoor {
         let connection = self.0.take().ok_or_else(|| Error::new(ErrorType::AcceptError))?;
         let out_of_descriptors = |error| Error::because(ErrorType::AcceptError, "TLS", error);
         connection.shakes_hands(socket.as_raw_fd()).map_err(out_of_descriptors)?;
-        socket.set_proxy_digest(seat(&connection));
+        socket.set_proxy_digest(keep(Arc::clone(&connection)));
         Ok(())
     }
-}
-
-/// What lasts as long as a connection in Pingora is what it keeps of a proxy before it, which no
-/// client's connection has.
-fn seat(connection: &Arc<Connection>) -> ProxyDigest {
-    let none = ResponseHeader::build(http::StatusCode::OK, Some(0));
-    // A head of a known status can be built.
-    let none = none.unwrap_or_else(|_| ServerSession::generate_error(400));
-    ProxyDigest::new(Box::new(none), Some(Box::new(Arc::clone(connection))))
 }
 
 /// The address of a client, as text; `None`: it has none.
@@ -112,7 +127,7 @@ pub(super) fn client(address: Option<&SocketAddr>) -> Option<Arc<str>> {
 }
 
 fn seated(digest: Option<&ProxyDigest>) -> Option<Arc<Connection>> {
-    digest?.user_data.as_ref()?.downcast_ref().cloned()
+    kept(digest).cloned()
 }
 
 /// A request's head was read. `None` in an embedding program's own service, which has no seats.
@@ -123,7 +138,7 @@ pub(super) fn request_came(session: &Session) -> Option<AtWork> {
 
 /// What a connection with a seat finds.
 struct Hall {
-    proxy: Arc<HttpProxy<Edge>>,
+    proxy: Arc<HttpProxy<Edge, Lines>>,
     options: HttpServerOptions,
     edge: Edge,
 }

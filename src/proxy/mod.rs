@@ -4,6 +4,7 @@
 //! (decision, dispatch, `waiting` in the model's queue) → `upstream_request` (headers, replay) → `response` (answer, read on the
 //! side) → `observe` (booked once). `failure` is the way out of every phase; `reply` says it to
 //! the client. What is no request never gets that far: `handshake`, `wire`.
+//! `line` is a worker's connection, as `wire` is a client's.
 
 mod attempt;
 mod body;
@@ -13,6 +14,8 @@ mod front;
 mod handshake;
 mod hang_up;
 mod head;
+mod kept;
+mod line;
 mod models;
 mod observe;
 mod patience;
@@ -30,6 +33,7 @@ pub use context::RequestContext;
 pub use front::{FrontDoor, TlsDoor};
 pub use seats::Seats;
 
+use self::line::BY_LINE;
 use crate::state::State;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -47,12 +51,18 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Edge {
     state: Arc<State>,
+    has_lines: bool,
 }
 
 impl Edge {
     /// The edge over `state`; background tasks are the caller's, see [`crate::fleet::run`].
     pub fn new(state: Arc<State>) -> Self {
-        Self { state }
+        Self { state, has_lines: false }
+    }
+
+    /// The same, in a proxy whose connector is [`line::Lines`].
+    fn on_lines(self) -> Self {
+        Self { has_lines: true, ..self }
     }
 
     pub(crate) fn client_idle(&self) -> Duration {
@@ -78,7 +88,11 @@ impl ProxyHttp for Edge {
         session: &mut Session,
         ctx: &mut Self::CTX,
     ) -> Result<Box<HttpPeer>> {
-        upstream_peer::choose(session, ctx).await
+        let mut peer = upstream_peer::choose(session, ctx).await?;
+        if self.has_lines && !peer.is_tls() {
+            peer.options.alpn = BY_LINE.clone();
+        }
+        Ok(peer)
     }
 
     async fn connected_to_upstream(
@@ -87,10 +101,10 @@ impl ProxyHttp for Edge {
         _reused: bool,
         _peer: &HttpPeer,
         connection: RawFd,
-        _digest: Option<&Digest>,
+        digest: Option<&Digest>,
         ctx: &mut Self::CTX,
     ) -> Result<()> {
-        upstream_request::connected(connection, ctx)
+        upstream_request::connected(connection, digest, ctx)
     }
 
     async fn upstream_request_filter(

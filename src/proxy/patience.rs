@@ -2,9 +2,9 @@
 //! `stream_idle` between the bytes of it.
 //!
 //! Pingora has one read timeout for both. So it gets none, and one thread of the process looks at all
-//! connections in use, every [`LOOK`], and shuts down the sockets of those whose patience has ended;
-//! Pingora then sees the worker close and takes its usual way, with [`Patience::has_ended`] telling
-//! why. A request costs an entry in a list that way, not a task and a timer of its own.
+//! connections to workers, every [`LOOK`], and shuts down the sockets of those with whom patience has
+//! ended; Pingora then sees the worker close and takes its usual way, with [`Patience::has_ended`]
+//! telling why. A request costs a deadline that is written down, not a task and a timer of its own.
 
 use crate::fleet::clock;
 use parking_lot::Mutex;
@@ -20,53 +20,82 @@ use tidegate_policy::fleet::Millis;
 /// Patience may end so much later than it says.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Watches one use of one connection; dropping it ends the watch.
+/// The deadline of a connection nobody waits for.
+const NONE: u64 = u64::MAX;
+
+/// With one use of a connection; dropping it ends the use.
 #[derive(Debug)]
 pub(super) struct Patience(Arc<Watch>);
 
+/// A connection that is looked at.
 #[derive(Debug)]
-struct Watch {
-    socket: TcpStream,
+pub(super) struct Watch {
     deadline: AtomicU64,
-    end: Mutex<End>,
+    watched: Mutex<Watched>,
 }
 
-/// How a watch ends: the one or the other, and nothing behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    NotYet,
-    /// Patience did.
-    OfPatience,
-    /// The connection was given back, and is somebody else's.
-    OfUse,
-}
-
-/// What is watched in this process, and what was until the last look.
-static WATCHED: Mutex<Watched> = Mutex::new(Watched { has_watcher: false, all: Vec::new() });
-
+#[derive(Debug)]
 struct Watched {
+    /// `None`: it is closed, as far as this matters here.
+    socket: Option<TcpStream>,
+    has_ended: bool,
+}
+
+/// All of this process, and those that were until the last look.
+static WATCHES: Mutex<Watches> = Mutex::new(Watches { has_watcher: false, all: Vec::new() });
+
+struct Watches {
     has_watcher: bool,
     all: Vec<Weak<Watch>>,
 }
 
-impl Patience {
-    /// Starts to watch the connection Pingora just took for a request.
+impl Watch {
+    /// Over a connection that Pingora holds open meanwhile.
     ///
     /// # Errors
     /// The process is out of descriptors or threads.
-    pub(super) fn start(connection: RawFd, first_byte: Duration) -> io::Result<Self> {
-        let watch = Arc::new(Watch {
-            socket: duplicate(connection)?,
-            deadline: AtomicU64::new(deadline(first_byte)),
-            end: Mutex::new(End::NotYet),
+    pub(super) fn over(connection: RawFd) -> io::Result<Arc<Self>> {
+        let socket = Some(duplicate(connection)?);
+        let watch = Arc::new(Self {
+            deadline: AtomicU64::new(NONE),
+            watched: Mutex::new(Watched { socket, has_ended: false }),
         });
-        let mut watched = WATCHED.lock();
-        if !watched.has_watcher {
+        let mut watches = WATCHES.lock();
+        if !watches.has_watcher {
             thread::Builder::new().name("patience".to_owned()).spawn(watch_over_all)?;
-            watched.has_watcher = true;
+            watches.has_watcher = true;
         }
-        watched.all.push(Arc::downgrade(&watch));
-        Ok(Self(watch))
+        watches.all.push(Arc::downgrade(&watch));
+        Ok(watch)
+    }
+
+    /// The connection is about to be closed: no descriptor of it may stay open.
+    pub(super) fn leave(&self) {
+        self.watched.lock().socket = None;
+    }
+
+    fn look(&self, now: u64) {
+        if now < self.deadline.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut watched = self.watched.lock();
+        // Nobody ends a use meanwhile, nor begins one: that is not somebody else's connection.
+        if now < self.deadline.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(socket) = watched.socket.take() else { return };
+        watched.has_ended = true;
+        if let Err(error) = socket.shutdown(Shutdown::Both) {
+            log::debug!("the worker closed as patience with it ended: {error}");
+        }
+    }
+}
+
+impl Patience {
+    /// A request begins to wait for its answer.
+    pub(super) fn start(watch: Arc<Watch>, first_byte: Duration) -> Self {
+        watch.deadline.store(deadline(first_byte), Ordering::Relaxed);
+        Self(watch)
     }
 
     /// A byte came: from here on the stream may idle this long.
@@ -76,13 +105,14 @@ impl Patience {
 
     /// Was the connection shut down here?
     pub(super) fn has_ended(&self) -> bool {
-        *self.0.end.lock() == End::OfPatience
+        self.0.watched.lock().has_ended
     }
 }
 
 impl Drop for Patience {
     fn drop(&mut self) {
-        *self.0.end.lock() = End::OfUse;
+        let _whole = self.0.watched.lock();
+        self.0.deadline.store(NONE, Ordering::Relaxed);
     }
 }
 
@@ -101,33 +131,22 @@ pub(super) fn duplicate(connection: RawFd) -> io::Result<TcpStream> {
 
 fn deadline(wait: Duration) -> u64 {
     let Millis(now) = clock::now();
-    now.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+    now.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)).min(NONE - 1)
 }
 
 fn watch_over_all() {
-    let mut watched = Vec::new();
+    let mut all = Vec::new();
     loop {
         thread::sleep(LOOK);
-        // Out of the lock meanwhile: requests that begin need not wait for the look.
-        watched.append(&mut WATCHED.lock().all);
+        // Out of the lock meanwhile: connections that begin need not wait for the look.
+        all.append(&mut WATCHES.lock().all);
         let Millis(now) = clock::now();
-        watched.retain(|watch| watch.upgrade().is_some_and(|watch| watch.is_going_on(now)));
-    }
-}
-
-impl Watch {
-    fn is_going_on(&self, now: u64) -> bool {
-        if now < self.deadline.load(Ordering::Relaxed) {
-            return true;
-        }
-        let mut end = self.end.lock();
-        if *end != End::NotYet {
-            return false;
-        }
-        *end = End::OfPatience;
-        if let Err(error) = self.socket.shutdown(Shutdown::Both) {
-            log::debug!("the worker closed as patience with it ended: {error}");
-        }
-        false
+        all.retain(|watch: &Weak<Watch>| match watch.upgrade() {
+            Some(watch) => {
+                watch.look(now);
+                true
+            }
+            None => false,
+        });
     }
 }

@@ -2,7 +2,8 @@
 
 use super::context::RequestContext;
 use super::failure;
-use super::patience::Patience;
+use super::line::Control;
+use super::patience::{Patience, Watch};
 use super::reply::Refusal;
 use super::request_filter::X_REQUEST_ID;
 use super::route;
@@ -13,6 +14,7 @@ use http::HeaderName;
 use http::header::{CONTENT_LENGTH, FORWARDED};
 use pingora::Result;
 use pingora::http::RequestHeader;
+use pingora::protocols::Digest;
 use pingora_proxy::Session;
 use smallvec::SmallVec;
 use std::os::fd::RawFd;
@@ -40,15 +42,24 @@ const ANSWERED_FOR: [&str; 6] = [
 ];
 
 /// A connection to the worker is there, new or pooled.
-pub(super) fn connected(connection: RawFd, ctx: &mut RequestContext) -> Result<()> {
+pub(super) fn connected(
+    connection: RawFd,
+    digest: Option<&Digest>,
+    ctx: &mut RequestContext,
+) -> Result<()> {
     let first_byte = match &ctx.model.fleet {
         Some(fleet) => fleet.config.timeouts.first_byte,
         None => ctx.running.config.timeouts.first_byte,
     };
-    match Patience::start(connection, first_byte) {
-        Ok(patience) => {
+    let control = Control::of(digest);
+    if let Some(control) = control {
+        control.request(!ctx.body.bytes().is_empty());
+    }
+    let watch = control.map(|control| Arc::clone(control.watch()));
+    match watch.map_or_else(|| Watch::over(connection), Ok) {
+        Ok(watch) => {
             if let Some(attempt) = &mut ctx.attempt {
-                attempt.patience = Some(patience);
+                attempt.patience = Some(Patience::start(watch, first_byte));
             }
             Ok(())
         }
