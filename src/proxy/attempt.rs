@@ -21,12 +21,12 @@ pub(super) struct Attempt {
     pub(super) head_seen: bool,
     pub(super) patience: Option<Patience>,
     /// Under the policy `learned`.
-    pub(super) route: Option<OnRoute>,
+    pub(super) route: Option<Box<OnRoute>>,
     booking: Booking,
 }
 
 impl Attempt {
-    pub(super) fn new(booking: Booking, route: Option<OnRoute>) -> Self {
+    pub(super) fn new(booking: Booking, route: Option<Box<OnRoute>>) -> Self {
         Self { unanswered_since: None, head_seen: false, patience: None, route, booking }
     }
 

@@ -120,7 +120,7 @@ fn record(
 ) -> Arc<Record> {
     let request_id = std::mem::take(&mut ctx.request_id);
     let routed = ctx.routed.as_ref().map(|(fleet, choice)| (fleet, &choice.decision));
-    let route = ctx.routed.as_ref().and_then(|(_, choice)| choice.route.as_ref());
+    let route = ctx.routed.as_ref().and_then(|(_, choice)| choice.route.as_deref());
     let estimated = ctx.query.as_ref().map(|query| query.input_tokens);
     let uncached = routed.map(|(_, decision)| decision.uncached_tokens);
     Arc::new(Record {

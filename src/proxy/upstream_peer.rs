@@ -93,13 +93,13 @@ fn ask(ctx: &mut RequestContext, whose: Whose) -> Result<Box<HttpPeer>, Unable> 
     let placed = routing::place(&model, tried);
     let placed = placed.map_err(|why| unable(why, &model, ctx.attempts))?;
     let Placed { fleet, choice, booking, address } = placed;
-    let peer = peer(booking.worker(), address, &model.config);
+    let peer = Box::new(peer(booking.worker(), address, &model.config));
     log_decision(&ctx.model, &fleet, &choice);
-    let route = choice.route.as_ref().and_then(|route| OnRoute::start(&ctx.model, route));
+    let route = choice.route.as_deref().and_then(|route| OnRoute::start(&ctx.model, route));
     ctx.attempts += 1;
-    ctx.attempt = Some(Attempt::new(booking, route));
+    ctx.attempt = Some(Attempt::new(booking, route.map(Box::new)));
     ctx.routed = Some((fleet, choice));
-    Ok(Box::new(peer))
+    Ok(peer)
 }
 
 fn unable(why: Unroutable, model: &ModelFleet, attempts: u32) -> Unable {

@@ -28,7 +28,7 @@ pub struct Choice {
     /// Where the request is sent, and why.
     pub decision: Decision,
     /// Under the policy `learned`: the way it takes from there.
-    pub route: Option<Selection>,
+    pub route: Option<Box<Selection>>,
 }
 
 /// Why a request can go nowhere now.
@@ -103,5 +103,5 @@ fn along_a_route(asked: &Asked<'_>, settings: &Settings) -> Result<Choice, Unrou
         uncached_tokens: request.uncached_tokens(at),
         trace: Trace::default(),
     };
-    Ok(Choice { decision, route: Some(route) })
+    Ok(Choice { decision, route: Some(Box::new(route)) })
 }

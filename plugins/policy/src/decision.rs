@@ -1,7 +1,6 @@
 //! What we answer: a worker, one reason, and the audit of how it came to that.
 
 use crate::learned::Mode;
-use smallvec::SmallVec;
 
 /// Why a request went where it went. At once metric label, log field, response header and test
 /// assertion.
@@ -225,8 +224,9 @@ impl CostTrace {
 /// The audit of one decision; names as in the rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// The candidates, best first.
-    pub considered: SmallVec<[Considered; 32]>,
+    /// The candidates, best first. Not in place: a decision is moved several times, and cost selection
+    /// has none.
+    pub considered: Vec<Considered>,
     /// Candidates the gate rejected.
     pub gate_rejected: u32,
     /// Deepest match among them, blocks; under cost selection of all owners, if diverted.
