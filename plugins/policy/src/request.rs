@@ -24,11 +24,11 @@ pub struct Holding {
     pub uncached_tokens: u64,
 }
 
-/// Owners most prompts have at most.
+/// So many are sorted; more are put in place.
 const FEW: usize = 32;
 
 /// Holdings of one request; most prompts have few owners.
-pub type Holdings = SmallVec<[Holding; FEW]>;
+pub type Holdings = SmallVec<[Holding; 8]>;
 
 /// Translates the index's answer to this snapshot: `matched_tokens = input_tokens * matched /
 /// query_blocks`, rounded down. Workers that left the fleet are dropped. Sorted by position.

@@ -29,11 +29,11 @@ pub(super) fn choose(
     let rough = Rough::new(scene, prompt, field, terms);
     let mut held = Held::new(scene.request);
     let mut kinds = Kinds { terms, scored: SmallVec::new() };
-    let near = rough.near(scene.fleet, rules.tie_percent).map(|at| {
+    let mut near = SmallVec::<[(u32, u32); NEAR]>::new();
+    rough.each_near(scene.fleet, rules.tie_percent, |at| {
         let uncached = held.at(at).map_or(prompt.input_tokens, |held| held.uncached_tokens);
-        (at as u32, kinds.of(terms.row(at, uncached)))
+        near.push((at as u32, kinds.of(terms.row(at, uncached))));
     });
-    let near: SmallVec<[(u32, u32); NEAR]> = near.collect();
     let best = kinds.scored.iter().map(|&(_, score)| score).min()?;
     let limit = limit(best, rules.tie_percent);
     let mut ties = Ties::default();

@@ -7,8 +7,9 @@ use crate::request::Prompt;
 use crate::scene::Scene;
 use smallvec::SmallVec;
 
-/// Workers whose numbers fit the stack; for a larger fleet each list is one allocation.
-const ON_STACK: usize = 64;
+/// Workers whose numbers fit the stack; for a larger fleet each list is one allocation. Few, since the
+/// lists are moved whatever they hold.
+const ON_STACK: usize = 16;
 const FULL_ON_STACK: usize = 8;
 
 /// A number for each worker of the snapshot, by position.

@@ -22,7 +22,7 @@ const ROUGHNESS: f64 = 1e-9;
 pub(super) struct Rough {
     scores: Numbers,
     /// Of each [`GROUP`].
-    group_least: SmallVec<[f64; 32]>,
+    group_least: SmallVec<[f64; 8]>,
 }
 
 impl Rough {
@@ -51,22 +51,28 @@ impl Rough {
         Self { group_least: scores.chunks(GROUP).map(least).collect(), scores }
     }
 
-    /// Positions of all whose exact scores can be the least or tie with it, ascending.
+    /// Visits the positions of all whose exact scores can be the least or tie with it, ascending.
     ///
     /// An exact score is at most its rough one, so the least is at most that of the least rough one.
     /// Rounding takes less than 1 off the price, which the speeds multiply, and less than 1 off each
     /// of two products.
-    pub(super) fn near(&self, fleet: &Fleet, percent: TiePercent) -> impl Iterator<Item = usize> {
+    pub(super) fn each_near(
+        &self,
+        fleet: &Fleet,
+        percent: TiePercent,
+        mut visit: impl FnMut(usize),
+    ) {
         let limit = least(&self.group_least) * (1.0 + f64::from(percent.get()) / 100.0);
         let slack =
             f64::from(clipped_speed(fleet.vref())) / f64::from(clipped_speed(fleet.slowest()));
         let reach = (limit + slack + 2.0) * (1.0 + ROUGHNESS);
         let groups = self.group_least.iter().zip(self.scores.chunks(GROUP)).enumerate();
-        let reached = groups.filter(move |&(_, (&least, _))| least <= reach);
-        reached.flat_map(move |(group, (_, scores))| {
-            let scores = scores.iter().enumerate().filter(move |&(_, &score)| score <= reach);
-            scores.map(move |(at, _)| group * GROUP + at)
-        })
+        // Nested loops: one chain of iterators takes longer.
+        for (group, (_, scores)) in groups.filter(|&(_, (&least, _))| least <= reach) {
+            for (at, _) in scores.iter().enumerate().filter(|&(_, &score)| score <= reach) {
+                visit(group * GROUP + at);
+            }
+        }
     }
 }
 

@@ -45,11 +45,11 @@ impl FromIterator<Slot> for Few {
     }
 }
 
-/// Any number of owners: bit `slot % 64` of word `slot / 64`; a fleet of 1,024 in place. In the
+/// Any number of owners: bit `slot % 64` of word `slot / 64`; a fleet of 256 in place. In the
 /// index it is changed by replacing it, so that readers need no lock.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bits {
-    words: SmallVec<[u64; 16]>,
+    words: SmallVec<[u64; 4]>,
 }
 
 impl Bits {

@@ -176,8 +176,11 @@ impl<G: Guard> Search<'_, G> {
     fn deepen(&self, mut low: usize, mut high: usize, mut who: Bits, out: &mut Vec<Holder>) {
         while low + 1 < high && !who.is_empty() {
             let middle = low + (high - low) / 2;
-            let owners = self.map.owners(self.keys[middle], self.guard);
-            let deep = owners.map(|owners| who.who_own(owners)).unwrap_or_default();
+            let Some(owners) = self.map.owners(self.keys[middle], self.guard) else {
+                high = middle;
+                continue;
+            };
+            let deep = who.who_own(owners);
             if deep.is_empty() {
                 high = middle;
                 continue;
