@@ -51,9 +51,10 @@ impl Row {
         let escaped = |any, byte: &u8| any | matches!(byte, 0..b' ' | b'"' | b'\\');
         match text.filter(|text| !text.as_bytes().iter().fold(false, escaped)) {
             Some(plain) => {
-                for part in [name, "\"", plain, "\""] {
-                    self.0.extend_from_slice(part.as_bytes());
-                }
+                self.0.extend_from_slice(name.as_bytes());
+                self.0.push(b'"');
+                self.0.extend_from_slice(plain.as_bytes());
+                self.0.push(b'"');
             }
             None => self.add(name, &text),
         }

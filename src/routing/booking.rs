@@ -7,6 +7,7 @@ use crate::fleet::clock::Clock;
 use crate::fleet::{InflightGuard, ModelFleet, Worker};
 use crate::metrics::Outcome;
 use std::sync::Arc;
+use tidegate_policy::fleet::Millis;
 use tidegate_policy::index::Credit;
 use tidegate_policy::ledger::{Streaming, Ticket};
 use tidegate_policy::prefix::PrefixKeys;
@@ -29,8 +30,8 @@ impl Booking {
         keys: Option<&PrefixKeys>,
         uncached_tokens: u64,
         streaming: Streaming,
+        now: Millis,
     ) -> Self {
-        let now = model.clock.now();
         let worker = Arc::clone(inflight.worker());
         Self {
             ticket: Some(worker.live.ledger.dispatch(uncached_tokens, streaming, now)),

@@ -47,7 +47,7 @@ pub fn place(model: &ModelFleet, mut tried: Attempted<'_>) -> Result<Placed, Unr
     loop {
         let look = Look::new(model, tried.query.as_deref_mut(), tried.turn);
         let choice = decided(model, &look, &tried)?;
-        let fleet = look.fleet;
+        let Look { fleet, now, .. } = look;
         let slot = fleet.workers()[choice.decision.at].slot;
         let worker = model.worker(slot);
         let booked = worker.and_then(|worker| {
@@ -55,7 +55,8 @@ pub fn place(model: &ModelFleet, mut tried: Attempted<'_>) -> Result<Placed, Unr
             let keys = tried.query.as_ref().map(|query| &query.keys);
             let uncached_tokens = choice.decision.uncached_tokens;
             let inflight = worker.try_dispatch(tried.whose)?;
-            let booking = Booking::new(model, inflight, keys, uncached_tokens, tried.streaming);
+            let booking =
+                Booking::new(model, inflight, keys, uncached_tokens, tried.streaming, now);
             Some((booking, address))
         });
         let Some((booking, address)) = booked else {

@@ -214,7 +214,9 @@ impl PrefixHasher {
     }
 
     fn begin(&mut self, bytes: &[u8]) {
-        if self.keys.len() < MAX_BLOCKS {
+        if self.keys.len() < MAX_BLOCKS && !bytes.is_empty() {
+            // All of it at once: it is never longer.
+            self.begun.reserve_exact(self.block_len() - self.begun.len());
             self.begun.extend_from_slice(bytes);
         }
     }
