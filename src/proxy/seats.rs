@@ -11,15 +11,19 @@
 //! handshake first, and a queue of connections, which is the kernel's.
 
 use super::handshake::Handshake;
+use crate::config::Timeouts;
 use crate::metrics::{Limited, Slow};
 use crate::state::State;
+use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::thread;
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
 
 /// All clients' connections of one edge.
 #[derive(Debug)]
@@ -36,6 +40,7 @@ pub struct Seats {
 struct Table {
     seats: Vec<Option<Arc<Seat>>>,
     free: Vec<usize>,
+    is_looked_at: bool,
     /// Where to look next for somebody who gives way.
     hand: usize,
 }
@@ -44,10 +49,15 @@ struct Table {
 #[derive(Debug)]
 struct Seat {
     at: Mutex<Moment>,
-    give_way: Notify,
+    /// Is the connection to look whether it is over?
+    called: AtomicBool,
+    caller: AtomicWaker,
     /// Bytes of the HTTP/1 head that is awaited; [`NO_HEAD`]: none is.
     head: AtomicU64,
 }
+
+/// A silent connection may end so much later than its limits say.
+const LOOK: Duration = Duration::from_millis(50);
 
 const NO_HEAD: u64 = u64::MAX;
 
@@ -79,6 +89,30 @@ impl Seats {
         Arc::new(Self { state, table: Mutex::default(), staying, idle })
     }
 
+    /// Looks for silent connections now and then, which costs less than a timer for each request.
+    /// Begun with the first connection, as a thread begun before does not outlive becoming a daemon.
+    fn begin_to_look(self: &Arc<Self>) -> io::Result<()> {
+        let looked_at = Arc::downgrade(self);
+        thread::Builder::new().name("seats".to_owned()).spawn(move || {
+            while let Some(seats) = looked_at.upgrade() {
+                seats.look();
+                drop(seats);
+                thread::sleep(LOOK);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Calls the connections that are silent for too long.
+    fn look(&self) {
+        let running = self.state.running();
+        let (now, timeouts) = (Instant::now(), &running.config.timeouts);
+        let table = self.table.lock();
+        for seat in table.seats.iter().flatten().filter(|seat| seat.is_overdue(now, timeouts)) {
+            seat.call();
+        }
+    }
+
     /// A seat for a new connection; `None`: all are taken, and nobody gives way.
     pub(super) fn take(self: &Arc<Self>) -> Option<Arc<Connection>> {
         let metrics = &self.state.metrics.process;
@@ -87,6 +121,13 @@ impl Seats {
             most.map_or(usize::MAX, |most| usize::try_from(most.get()).unwrap_or(usize::MAX));
         let seat = Arc::new(Seat::new());
         let mut table = self.table.lock();
+        if !table.is_looked_at {
+            match self.begin_to_look() {
+                Ok(()) => table.is_looked_at = true,
+                // The next connection tries again.
+                Err(error) => log::warn!("silent connections cannot be looked for: {error}"),
+            }
+        }
         while most <= self.staying.load(Ordering::Relaxed) {
             if !self.make_room(&mut table) {
                 metrics.connections_limited(Limited::Refused);
@@ -127,7 +168,7 @@ impl Seats {
             moment.leaving = true;
             self.idle.fetch_sub(1, Ordering::Relaxed);
             self.staying.fetch_sub(1, Ordering::Relaxed);
-            seat.give_way.notify_one();
+            seat.call();
             return true;
         }
         false
@@ -144,7 +185,40 @@ impl Seat {
             is_recent: false,
             leaving: false,
         };
-        Self { at: Mutex::new(moment), give_way: Notify::new(), head: AtomicU64::new(NO_HEAD) }
+        Self {
+            at: Mutex::new(moment),
+            called: AtomicBool::new(false),
+            caller: AtomicWaker::new(),
+            head: AtomicU64::new(NO_HEAD),
+        }
+    }
+
+    fn call(&self) {
+        self.called.store(true, Ordering::Release);
+        self.caller.wake();
+    }
+
+    /// Returns when it is called.
+    fn poll_call(&self, cx: &Context<'_>) -> Poll<()> {
+        let was_called = || self.called.swap(false, Ordering::Acquire);
+        if was_called() {
+            return Poll::Ready(());
+        }
+        self.caller.register(cx.waker());
+        // It may have been called before the waker was there.
+        if was_called() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Has it been without a request for too long at `now`? One of HTTP/1 that was idle that long
+    /// is ended by Pingora, so what begins then may take its time.
+    fn is_overdue(&self, now: Instant, timeouts: &Timeouts) -> bool {
+        let moment = self.at.lock();
+        let wait = match (moment.served, moment.is_http2) {
+            (false, _) => timeouts.client_header,
+            (true, true) => timeouts.client_idle,
+            (true, false) => timeouts.client_idle + timeouts.client_header,
+        };
+        moment.requests == 0 && wait <= now.saturating_duration_since(moment.since)
     }
 }
 
@@ -223,12 +297,14 @@ impl Connection {
     /// Returns when the connection is to be closed: no head came in time, or somebody else needs
     /// the seat.
     pub(super) async fn is_over(&self) {
-        while let Some(left) = self.left() {
-            tokio::select! {
-                () = tokio::time::sleep(left) => {}
-                () = self.seat.give_way.notified() => if self.seat.at.lock().leaving {
-                    return;
-                },
+        loop {
+            poll_fn(|cx| self.seat.poll_call(cx)).await;
+            if self.seat.at.lock().leaving {
+                return;
+            }
+            // A request may have come since the call.
+            if self.seat.is_overdue(Instant::now(), &self.seats.state.running().config.timeouts) {
+                break;
             }
         }
         let moment = self.seat.at.lock();
@@ -236,23 +312,6 @@ impl Connection {
         if !moment.served || !moment.is_http2 {
             self.seats.state.metrics.process.connection_slow(Slow::Head);
         }
-    }
-
-    /// Until the next look; `None`: too long without a request. One that ends between two looks
-    /// leaves more time than there is until the next.
-    fn left(&self) -> Option<Duration> {
-        let timeouts = &self.seats.state.running().config.timeouts;
-        let moment = self.seat.at.lock();
-        let wait = match (moment.served, moment.is_http2) {
-            (false, _) => timeouts.client_header,
-            (true, true) => timeouts.client_idle,
-            // Pingora ends a silent one at `client_idle`; what began then may take its time.
-            (true, false) => timeouts.client_idle + timeouts.client_header,
-        };
-        if 0 < moment.requests {
-            return Some(wait);
-        }
-        wait.checked_sub(moment.since.elapsed()).filter(|left| !left.is_zero())
     }
 }
 
