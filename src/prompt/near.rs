@@ -12,30 +12,34 @@ pub(super) const BLOCK: usize = 32;
 /// Where `needle` first is.
 #[inline]
 pub(super) fn find(needle: u8, haystack: &[u8]) -> Option<usize> {
-    let Some(block) = haystack.first_chunk() else {
-        return memchr(needle, haystack);
-    };
-    match before(needle, block) {
-        BLOCK => memchr(needle, &haystack[BLOCK..]).map(|at| BLOCK + at),
-        clean => Some(clean),
-    }
+    find_by(haystack, |word| found_in(needle, word), |rest| memchr(needle, rest))
 }
 
-/// Where the first of two needles is. Words of answers are short: few bytes are looked at before a
-/// stretch counts as long.
+/// Where the first of two needles is.
 #[inline]
 pub(super) fn find2(one: u8, other: u8, haystack: &[u8]) -> Option<usize> {
-    const FEW_WORDS: usize = 2;
-    let (words, _) = haystack.as_chunks::<8>();
-    let words = &words[..words.len().min(FEW_WORDS)];
-    for (at, word) in words.iter().enumerate() {
-        let found = found_in(one, *word) | found_in(other, *word);
+    let near = |word| found_in(one, word) | found_in(other, word);
+    find_by(haystack, near, |rest| memchr2(one, other, rest))
+}
+
+#[inline]
+fn find_by(
+    haystack: &[u8],
+    near: impl Fn([u8; 8]) -> u64,
+    far: impl FnOnce(&[u8]) -> Option<usize>,
+) -> Option<usize> {
+    let mut rest = haystack;
+    let mut passed = 0;
+    while passed < BLOCK
+        && let Some((word, behind)) = rest.split_first_chunk()
+    {
+        let found = near(*word);
         if found != 0 {
-            return Some(8 * at + (found.trailing_zeros() / 8) as usize);
+            return Some(passed + (found.trailing_zeros() / 8) as usize);
         }
+        (rest, passed) = (behind, passed + 8);
     }
-    let passed = 8 * words.len();
-    memchr2(one, other, &haystack[passed..]).map(|at| passed + at)
+    far(rest).map(|at| passed + at)
 }
 
 /// How many bytes of a block are in front of the first `needle`; all of them if there is none.

@@ -76,13 +76,24 @@ impl Document {
             match byte {
                 b'"' => {
                     let text = &bytes[at..];
-                    let Some(end) = near::find2(b'"', b'\\', text).filter(|end| text[*end] == b'"')
-                    else {
+                    // Escapes may stay in it: no word that matters has any.
+                    let end = near::find(b'"', text).filter(|end| !text[..*end].ends_with(b"\\"));
+                    let Some(end) = end else {
                         self.begin(State::Text);
                         return text;
                     };
-                    self.end_text(&text[..end.min(WORD)], facts);
+                    let word = &text[..end.min(WORD)];
                     at += end + 1;
+                    if self.key_is_due {
+                        self.name(word);
+                        // Nearly always its colon is next.
+                        if bytes.get(at) == Some(&b':') {
+                            self.key_is_due = false;
+                            at += 1;
+                        }
+                    } else {
+                        self.end_text(word, facts);
+                    }
                 }
                 b':' => self.key_is_due = false,
                 b',' => self.key_is_due = self.in_object(),
@@ -162,11 +173,15 @@ impl Document {
 
     fn end_text(&mut self, word: &[u8], facts: &mut Facts) {
         if self.key_is_due {
-            if let Some(key) = self.depth.checked_sub(1).and_then(|at| self.path.get_mut(at)) {
-                *key = Key::of(word);
-            }
+            self.name(word);
         } else if let Some(path) = self.path() {
             facts.text(path, word);
+        }
+    }
+
+    fn name(&mut self, word: &[u8]) {
+        if let Some(key) = self.depth.checked_sub(1).and_then(|at| self.path.get_mut(at)) {
+            *key = Key::of(word);
         }
     }
 
@@ -197,5 +212,17 @@ impl Document {
 
 /// The first byte that is none of a number or a bare word.
 fn end_of_scalar(bytes: &[u8]) -> Option<usize> {
-    bytes.iter().position(|byte| !byte.is_ascii_alphanumeric() && !b"+-.".contains(byte))
+    bytes.iter().position(|byte| !IN_SCALAR[usize::from(*byte)])
 }
+
+/// One look for a byte instead of a handful of comparisons.
+const IN_SCALAR: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] =
+            (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'+' | b'-' | b'.');
+        byte += 1;
+    }
+    table
+};

@@ -109,6 +109,11 @@ impl Lines {
                         self.place = Place::Name(0);
                     }
                 }
+                // Nearly always it is here as a whole.
+                Place::Name(0) if part.starts_with(FIELD) => {
+                    self.place = Place::Colon;
+                    part = &part[FIELD.len()..];
+                }
                 Place::Name(at) => {
                     self.place = match FIELD.get(usize::from(at)) {
                         Some(b':') if *byte == b':' => Place::Colon,

@@ -397,6 +397,19 @@ fn nesting_of_any_depth_is_passed_over() {
     assert_eq!(whole(Dialect::Chat, &deep).usage, usage(11, 8, 42));
 }
 
+#[test]
+fn an_escaped_quote_ends_no_string() {
+    for text in
+        [r#"say \"hi\""#, r"a\\", r#"\\\""#, r"\u0022", r#"a\"b\\\"c\n\\"#, r#"\","usage":"#]
+    {
+        let document = format!(r#"{{"id":"{text}","{text}":["{text}"],{SPENT}}}"#);
+        let in_bytes =
+            read_pieces("application/json", Dialect::Chat, document.as_bytes().chunks(1));
+        assert_eq!(whole(Dialect::Chat, &document).usage, usage(11, 8, 42), "{document}");
+        assert_eq!(learned(&in_bytes), whole(Dialect::Chat, &document));
+    }
+}
+
 const STREAMS: [(Dialect, &str); 6] = [
     (Dialect::Chat, XYZ),
     (Dialect::Chat, CUT),
