@@ -152,9 +152,16 @@ impl Room {
             return Ok(());
         }
         let missing = u32::try_from(missing).unwrap_or(u32::MAX);
-        let wait = Arc::clone(bounds.room).acquire_many_owned(missing);
-        let Ok(Ok(more)) = tokio::time::timeout(bounds.idle, wait).await else {
-            return Err(BodyError::Refused(Refusal::NoRoomForBody));
+        let more = match Arc::clone(bounds.room).try_acquire_many_owned(missing) {
+            Ok(more) => more,
+            // No clock is needed where there is nothing to wait for.
+            Err(_) => {
+                let wait = Arc::clone(bounds.room).acquire_many_owned(missing);
+                let Ok(Ok(more)) = tokio::time::timeout(bounds.idle, wait).await else {
+                    return Err(BodyError::Refused(Refusal::NoRoomForBody));
+                };
+                more
+            }
         };
         match &mut self.0 {
             Some(room) => room.merge(more),
@@ -189,7 +196,7 @@ fn content_length(session: &Session) -> Option<u64> {
         .get(http::header::CONTENT_LENGTH)?
         .to_str()
         .ok()?
-        .trim()
+        .trim_ascii()
         .parse()
         .ok()
 }

@@ -47,11 +47,15 @@ fn identify(session: &Session, ctx: &mut RequestContext) {
 }
 
 pub(super) fn new_request_id() -> String {
-    const DIGITS: [char; 16] =
-        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    const DIGITS: [u8; 16] = *b"0123456789abcdef";
     let bytes = fastrand::u128(..).to_be_bytes();
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.map(|digit| DIGITS[usize::from(digit)]).collect()
+    let mut id = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            id.push(char::from(DIGITS[usize::from(digit)]));
+        }
+    }
+    id
 }
 
 fn set_client_limits(session: &mut Session, ctx: &RequestContext) {
