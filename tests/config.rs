@@ -1128,3 +1128,17 @@ fn pingoras_keys_are_all_known_and_reach_it() {
     assert_eq!(server.fast_timeout_to_tokio_threshold_seconds, Some(900));
     assert!(1 <= server.threads);
 }
+
+#[test]
+fn threads_take_over_work_where_there_is_more_than_one() {
+    for (keys, stealing) in [
+        ("threads: 1\n", false),
+        ("threads: 2\n", true),
+        ("threads: 1\nwork_stealing: true\n", true),
+        ("threads: 2\nwork_stealing: false\n", false),
+    ] {
+        let config = good(&format!("{keys}{}", own("http:")));
+        let server = ServerConf::from_yaml(&config.pingora).unwrap();
+        assert_eq!(server.work_stealing, stealing, "{keys}");
+    }
+}

@@ -97,7 +97,7 @@ pub fn all(engine: SocketAddr) -> Vec<Start> {
         pingora("reading", engine),
         edge("round_robin", "", &round_robin),
         edge("tidegate", "", &cache_aware),
-        edge("no stealing", "work_stealing: false\n", &cache_aware),
+        edge("stealing", "work_stealing: true\n", &cache_aware),
     ]
 }
 

@@ -92,6 +92,8 @@ pub(super) fn keys(top: &mut Section<'_>) -> Server {
     let _ = out.insert("grace_period_seconds".into(), grace.as_secs().into());
     let _ = out.insert("upgrade_sock".into(), sock.as_str().into());
     let _ = out.insert("upstream_keepalive_pool_size".into(), POOL_SIZE.into());
+    // One thread has nobody to take work from, and costs less without the means to.
+    let _ = out.insert("work_stealing".into(), (1 < threads).into());
     for (key, kind) in KEYS {
         if let Some(value) = one(top, key, kind) {
             let _ = out.insert(key.into(), value);
