@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use support::client::{Connection, chat, exchange, post, request};
-use support::edge::{Edge, free_address, model, workers};
+use support::edge::{Edge, THREADS, free_address, model, workers};
 use support::engine::{Engine, Reply, Step, engines, event, stream_end, stream_head};
 use support::until;
 use tidegate::config::{Overrides, Source};
@@ -141,15 +141,16 @@ async fn keys_that_are_read_at_boot_wait_for_an_upgrade_and_say_so() {
     let (_engines, urls) = engines(1).await;
     let edge = Edge::start(&limited(1, &urls)).await;
     let elsewhere = free_address().to_string();
-    let text = edge
-        .yaml(&limited(2, &urls))
-        .replace(&edge.traffic.to_string(), &elsewhere)
-        .replace("threads: 2", "threads: 3");
+    let text =
+        edge.yaml(&limited(2, &urls)).replace(&edge.traffic.to_string(), &elsewhere).replace(
+            &format!("threads: {THREADS}"),
+            &format!("threads: 3\nwork_stealing: {}", 1 < THREADS),
+        );
     fs::write(edge.file(), text).unwrap();
     assert_eq!(edge.post("/v1/reload").await.status, 200);
     let config = edge.admin("/v1/config").await.json();
     assert_eq!(config["needs_upgrade"], json!(["threads", "tidegate.listeners"]));
-    assert_eq!(config["config"]["threads"], 2, "what is in force");
+    assert_eq!(config["config"]["threads"], THREADS, "what is in force");
     assert_eq!(limit(&edge).await, 2, "all else holds");
     assert!(edge.log().contains("needs an upgrade: threads, tidegate.listeners"), "{}", edge.log());
     assert_eq!(post(edge.traffic, CHAT, &chat("m", "hello")).await.status, 200);

@@ -472,12 +472,13 @@ impl Drop for Edge {
     }
 }
 
+/// One thread is another runtime than two, so either gets half of the suites.
+pub const THREADS: usize = 1 + env!("CARGO_CRATE_NAME").len() % 2;
+
 fn yaml(directory: &Path, traffic: SocketAddr, admin: SocketAddr, body: &str) -> String {
     let at = directory.display();
-    // One thread is another runtime than two, so either gets half of the configurations.
-    let threads = 1 + body.len() % 2;
     format!(
-        "version: 1\nthreads: {threads}\npid_file: {at}/pid\nupgrade_sock: {at}/upgrade.sock\ntidegate:\n  \
+        "version: 1\nthreads: {THREADS}\npid_file: {at}/pid\nupgrade_sock: {at}/upgrade.sock\ntidegate:\n  \
          listeners: [{{address: \"{traffic}\"}}]\n  admin: {{address: \"{admin}\"}}\n{body}"
     )
 }
