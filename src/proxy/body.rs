@@ -88,6 +88,11 @@ impl RequestBody {
         }
     }
 
+    /// Is there all of one?
+    pub(super) fn is_at_hand(&self) -> bool {
+        matches!(self, Self::Whole { held, .. } if !held.bytes.is_empty())
+    }
+
     /// Can it be sent again from its first byte?
     pub(super) fn is_replayable(&self) -> bool {
         match self {

@@ -1,8 +1,8 @@
 //! A worker's connection, on which a request's head and body leave together.
 //!
 //! Pingora writes a head and flushes it, then it writes the body: two packets, and a worker that is woken
-//! twice for each prompt. What was read before a worker was chosen is at hand by then, so the head waits
-//! in its [`Line`] for the body, which follows before anything else is awaited.
+//! twice for each prompt. A body that was read whole before a worker was chosen is at hand by then, so the
+//! head waits in its [`Line`] for the body, which follows before anything else is awaited.
 //!
 //! Connections with TLS are Pingora's own, as only those have a say in their ALPN.
 
@@ -86,9 +86,9 @@ impl Control {
         kept(connection?.proxy_digest.as_deref()).map(Arc::as_ref)
     }
 
-    /// A request comes. `has_body`: of a body at hand, which Pingora sends right after the head.
-    pub(super) fn request(&self, has_body: bool) {
-        self.body_follows.store(has_body, Ordering::Relaxed);
+    /// A request comes. `body_follows`: one at hand, which Pingora sends right after the head.
+    pub(super) fn request(&self, body_follows: bool) {
+        self.body_follows.store(body_follows, Ordering::Relaxed);
     }
 
     pub(super) fn watch(&self) -> &Arc<Watch> {
@@ -107,11 +107,13 @@ struct Line {
     gone: usize,
     /// Was anything read since the head came?
     was_read: bool,
+    /// Is the head to go without its body?
+    goes_alone: bool,
 }
 
 impl Line {
     fn new(stream: Stream, control: Arc<Control>) -> Self {
-        Self { stream, control, head: Vec::new(), gone: 0, was_read: false }
+        Self { stream, control, head: Vec::new(), gone: 0, was_read: false, goes_alone: false }
     }
 
     fn waits(&self) -> bool {
@@ -160,9 +162,11 @@ impl AsyncRead for Line {
         let this = self.get_mut();
         // Pingora may look for an answer once before it writes the body it has. Should there be none
         // the second time either, the head goes alone.
-        if this.waits() && std::mem::replace(&mut this.was_read, true) {
+        this.goes_alone |= this.waits() && std::mem::replace(&mut this.was_read, true);
+        if this.goes_alone {
             ready!(this.poll_write_behind(cx, &[]))?;
             ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
+            this.goes_alone = false;
         }
         Pin::new(&mut this.stream).poll_read(cx, buf)
     }

@@ -25,7 +25,11 @@ const NONE: u64 = u64::MAX;
 
 /// With one use of a connection; dropping it ends the use.
 #[derive(Debug)]
-pub(super) struct Patience(Arc<Watch>);
+pub(super) struct Patience {
+    watch: Arc<Watch>,
+    /// The number of the use.
+    of: u64,
+}
 
 /// A connection that is looked at.
 #[derive(Debug)]
@@ -38,7 +42,11 @@ pub(super) struct Watch {
 struct Watched {
     /// `None`: it is closed, as far as this matters here.
     socket: Option<TcpStream>,
-    has_ended: bool,
+    /// The number of the latest use: a connection may be somebody else's before the use before is
+    /// dropped.
+    uses: u64,
+    /// The use that patience ended with.
+    ended: Option<u64>,
 }
 
 /// All of this process, and those that were until the last look.
@@ -50,7 +58,7 @@ struct Watches {
 }
 
 impl Watch {
-    /// Over a connection that Pingora holds open meanwhile.
+    /// Over a connection that stays open meanwhile.
     ///
     /// # Errors
     /// The process is out of descriptors or threads.
@@ -58,7 +66,7 @@ impl Watch {
         let socket = Some(duplicate(connection)?);
         let watch = Arc::new(Self {
             deadline: AtomicU64::new(NONE),
-            watched: Mutex::new(Watched { socket, has_ended: false }),
+            watched: Mutex::new(Watched { socket, uses: 0, ended: None }),
         });
         let mut watches = WATCHES.lock();
         if !watches.has_watcher {
@@ -84,7 +92,7 @@ impl Watch {
             return;
         }
         let Some(socket) = watched.socket.take() else { return };
-        watched.has_ended = true;
+        watched.ended = Some(watched.uses);
         if let Err(error) = socket.shutdown(Shutdown::Both) {
             log::debug!("the worker closed as patience with it ended: {error}");
         }
@@ -94,36 +102,42 @@ impl Watch {
 impl Patience {
     /// A request begins to wait for its answer.
     pub(super) fn start(watch: Arc<Watch>, first_byte: Duration) -> Self {
+        let mut watched = watch.watched.lock();
+        watched.uses += 1;
         watch.deadline.store(deadline(first_byte), Ordering::Relaxed);
-        Self(watch)
+        let of = watched.uses;
+        drop(watched);
+        Self { watch, of }
     }
 
     /// A byte came: from here on the stream may idle this long.
     pub(super) fn renew(&self, stream_idle: Duration) {
-        self.0.deadline.store(deadline(stream_idle), Ordering::Relaxed);
+        self.watch.deadline.store(deadline(stream_idle), Ordering::Relaxed);
     }
 
     /// Was the connection shut down here?
     pub(super) fn has_ended(&self) -> bool {
-        self.0.watched.lock().has_ended
+        self.watch.watched.lock().ended == Some(self.of)
     }
 }
 
 impl Drop for Patience {
     fn drop(&mut self) {
-        let _whole = self.0.watched.lock();
-        self.0.deadline.store(NONE, Ordering::Relaxed);
+        let watched = self.watch.watched.lock();
+        if watched.uses == self.of {
+            self.watch.deadline.store(NONE, Ordering::Relaxed);
+        }
     }
 }
 
 /// Names the socket behind a number for good; the number alone could name another one later.
 ///
-/// To be called while Pingora runs a hook with that connection.
+/// The caller, or Pingora while it runs a hook with that connection, keeps it open meanwhile.
 ///
 /// # Errors
 /// The process is out of descriptors.
 pub(super) fn duplicate(connection: RawFd) -> io::Result<TcpStream> {
-    // SAFETY: Pingora holds the connection open while it runs a hook.
+    // SAFETY: the connection is open, see above.
     #[allow(unsafe_code)]
     let connection = unsafe { BorrowedFd::borrow_raw(connection) };
     Ok(TcpStream::from(connection.try_clone_to_owned()?))
@@ -148,5 +162,69 @@ fn watch_over_all() {
             }
             None => false,
         });
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+
+    const FOREVER: Duration = Duration::from_secs(3600);
+
+    fn watch() -> (Arc<Watch>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Watch::over(connection.as_raw_fd()).unwrap(), connection)
+    }
+
+    fn later() -> u64 {
+        let Millis(now) = clock::now();
+        now + 1000
+    }
+
+    #[test]
+    fn patience_ends_with_whoever_waits_too_long() {
+        let (watch, _connection) = watch();
+        watch.look(later());
+        let patience = Patience::start(Arc::clone(&watch), FOREVER);
+        watch.look(later());
+        assert!(!patience.has_ended());
+        patience.renew(Duration::ZERO);
+        watch.look(later());
+        assert!(patience.has_ended());
+    }
+
+    #[test]
+    fn a_use_that_is_dropped_late_takes_nothing_from_the_next_one() {
+        let (watch, _connection) = watch();
+        let first = Patience::start(Arc::clone(&watch), FOREVER);
+        let second = Patience::start(Arc::clone(&watch), Duration::ZERO);
+        drop(first);
+        watch.look(later());
+        assert!(second.has_ended());
+    }
+
+    #[test]
+    fn the_end_of_a_use_is_not_said_of_the_next_one() {
+        let (watch, _connection) = watch();
+        let first = Patience::start(Arc::clone(&watch), Duration::ZERO);
+        watch.look(later());
+        assert!(first.has_ended());
+        let second = Patience::start(Arc::clone(&watch), FOREVER);
+        assert!(!second.has_ended());
+        drop(first);
+        assert!(!second.has_ended());
+    }
+
+    #[test]
+    fn nobody_is_waited_for_between_two_uses() {
+        let (watch, _connection) = watch();
+        drop(Patience::start(Arc::clone(&watch), FOREVER));
+        assert_eq!(watch.deadline.load(Ordering::Relaxed), NONE);
+        watch.leave();
+        assert!(watch.watched.lock().socket.is_none());
     }
 }

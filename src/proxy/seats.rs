@@ -57,7 +57,7 @@ struct Seat {
 }
 
 /// A silent connection may end so much later than its limits say.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(250);
 
 const NO_HEAD: u64 = u64::MAX;
 

@@ -53,7 +53,7 @@ pub(super) fn connected(
     };
     let control = Control::of(digest);
     if let Some(control) = control {
-        control.request(!ctx.body.bytes().is_empty());
+        control.request(ctx.body.is_at_hand());
     }
     let watch = control.map(|control| Arc::clone(control.watch()));
     match watch.map_or_else(|| Watch::over(connection), Ok) {
