@@ -10,10 +10,12 @@ use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use support::client::{Answer, Connection, exchange, request};
-use support::edge::{Edge, free_address, workers};
+use support::client::{Answer, Connection, chat, exchange, post, request};
+use support::edge::{Edge, free_address, model, workers};
 use support::engine::{Engine, sha256};
 use support::within;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 /// Around Pingora's replay limit, and far beyond it.
 const SIZES: [usize; 6] = [1, 65_535, 65_536, 65_537, 1 << 20, 20 << 20];
@@ -219,4 +221,36 @@ async fn a_client_that_expects_100_continue_gets_it() {
     let answer = client.answer().await;
     arrived_whole(&engine, &answer, &body, "after 100 Continue").await;
     assert_eq!(engine.received()[0].header("expect"), None);
+}
+
+/// On a new connection and on a kept one. Two writes would be two packets, and most often two reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_reaches_its_worker_in_one_piece() {
+    let worker = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", worker.local_addr().unwrap());
+    let model = model(&["load_reports: {format: none}"], &[url]);
+    let edge = Edge::start(&format!("  health: {{enabled: false}}\n{model}")).await;
+    let body = chat("m", &"a prompt ".repeat(1000));
+    let pieces = async {
+        let (mut connection, _) = worker.accept().await.unwrap();
+        let mut pieces = Vec::new();
+        for _ in 0..20 {
+            let mut piece = vec![0; 1 << 16];
+            let count = connection.read(&mut piece).await.unwrap();
+            piece.truncate(count);
+            connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+            pieces.push(piece);
+        }
+        pieces
+    };
+    let requests = async {
+        for _ in 0..20 {
+            assert_eq!(post(edge.traffic, "/v1/chat/completions", &body).await.status, 200);
+        }
+    };
+    let (pieces, ()) = within("twenty requests", async { tokio::join!(pieces, requests) }).await;
+    for piece in pieces {
+        assert!(piece.starts_with(b"POST /v1/chat/completions HTTP/1.1\r\n"));
+        assert!(piece.ends_with(body.as_bytes()), "{} bytes", piece.len());
+    }
 }
