@@ -12,12 +12,8 @@ use async_trait::async_trait;
 use once_cell::sync::Lazy;
 use pingora::connectors::http::custom::{Connection, Connector};
 use pingora::connectors::{ConnectorOptions, TransportConnector};
-use pingora::protocols::raw_connect::ProxyDigest;
-use pingora::protocols::tls::{ALPN, CustomALPN, SslDigest, TlsRef};
-use pingora::protocols::{
-    Digest, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl,
-    Stream, TimingDigest, UniqueID, UniqueIDType,
-};
+use pingora::protocols::tls::{ALPN, CustomALPN};
+use pingora::protocols::{Digest, Shutdown, Stream};
 use pingora::server::configuration::ServerConf;
 use pingora::upstreams::peer::Peer;
 use pingora::{ErrorType, OrErr, Result};
@@ -226,66 +222,7 @@ impl Shutdown for Line {
     }
 }
 
-#[async_trait]
-impl Peek for Line {
-    async fn try_peek(&mut self, buf: &mut [u8]) -> io::Result<bool> {
-        self.stream.try_peek(buf).await
-    }
-}
-
-impl UniqueID for Line {
-    fn id(&self) -> UniqueIDType {
-        self.stream.id()
-    }
-}
-
-impl Ssl for Line {
-    fn get_ssl(&self) -> Option<&TlsRef> {
-        self.stream.get_ssl()
-    }
-
-    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
-        self.stream.get_ssl_digest()
-    }
-
-    fn selected_alpn_proto(&self) -> Option<ALPN> {
-        self.stream.selected_alpn_proto()
-    }
-}
-
-impl GetTimingDigest for Line {
-    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
-        self.stream.get_timing_digest()
-    }
-
-    fn get_read_pending_time(&self) -> Duration {
-        self.stream.get_read_pending_time()
-    }
-
-    fn get_write_pending_time(&self) -> Duration {
-        self.stream.get_write_pending_time()
-    }
-}
-
-impl GetProxyDigest for Line {
-    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
-        self.stream.get_proxy_digest()
-    }
-
-    fn set_proxy_digest(&mut self, digest: ProxyDigest) {
-        self.stream.set_proxy_digest(digest);
-    }
-}
-
-impl GetSocketDigest for Line {
-    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
-        self.stream.get_socket_digest()
-    }
-
-    fn set_socket_digest(&mut self, digest: SocketDigest) {
-        self.stream.set_socket_digest(digest);
-    }
-}
+as_its_stream!(Line);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

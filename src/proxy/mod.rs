@@ -6,6 +6,9 @@
 //! the client. What is no request never gets that far: `handshake`, `wire`.
 //! `line` is a worker's connection, as `wire` is a client's.
 
+#[macro_use]
+mod layer;
+
 mod attempt;
 mod body;
 mod context;

@@ -16,17 +16,11 @@ use super::request_filter::new_request_id;
 use super::seats::Connection;
 use async_trait::async_trait;
 use bytes::{Buf, Bytes};
-use pingora::protocols::raw_connect::ProxyDigest;
-use pingora::protocols::tls::{ALPN, SslDigest, TlsRef};
-use pingora::protocols::{
-    GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream,
-    TimingDigest, UniqueID, UniqueIDType,
-};
+use pingora::protocols::{Shutdown, Stream};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
@@ -165,63 +159,4 @@ impl Shutdown for Wire {
     }
 }
 
-#[async_trait]
-impl Peek for Wire {
-    async fn try_peek(&mut self, buf: &mut [u8]) -> io::Result<bool> {
-        self.stream.try_peek(buf).await
-    }
-}
-
-impl UniqueID for Wire {
-    fn id(&self) -> UniqueIDType {
-        self.stream.id()
-    }
-}
-
-impl Ssl for Wire {
-    fn get_ssl(&self) -> Option<&TlsRef> {
-        self.stream.get_ssl()
-    }
-
-    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
-        self.stream.get_ssl_digest()
-    }
-
-    fn selected_alpn_proto(&self) -> Option<ALPN> {
-        self.stream.selected_alpn_proto()
-    }
-}
-
-impl GetTimingDigest for Wire {
-    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
-        self.stream.get_timing_digest()
-    }
-
-    fn get_read_pending_time(&self) -> Duration {
-        self.stream.get_read_pending_time()
-    }
-
-    fn get_write_pending_time(&self) -> Duration {
-        self.stream.get_write_pending_time()
-    }
-}
-
-impl GetProxyDigest for Wire {
-    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
-        self.stream.get_proxy_digest()
-    }
-
-    fn set_proxy_digest(&mut self, digest: ProxyDigest) {
-        self.stream.set_proxy_digest(digest);
-    }
-}
-
-impl GetSocketDigest for Wire {
-    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
-        self.stream.get_socket_digest()
-    }
-
-    fn set_socket_digest(&mut self, digest: SocketDigest) {
-        self.stream.set_socket_digest(digest);
-    }
-}
+as_its_stream!(Wire);
